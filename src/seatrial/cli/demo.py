@@ -1,0 +1,5 @@
+"""seatrial demo"""
+
+
+def demo() -> None:
+    """The whole voyage on this machine, in minutes."""

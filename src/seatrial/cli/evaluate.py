@@ -1,0 +1,5 @@
+"""seatrial eval"""
+
+
+def evaluate() -> None:
+    """Score tool calls on held-out conversations."""

@@ -1,0 +1,5 @@
+"""seatrial export"""
+
+
+def export() -> None:
+    """Write the adapter in PEFT form, or the merged model."""

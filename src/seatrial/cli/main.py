@@ -1,0 +1,35 @@
+"""The table of verbs, and the one place where an error becomes a line of text and an exit code."""
+
+import sys
+
+import typer
+
+from seatrial.cli import accept, data, demo, evaluate, export, report, train
+from seatrial.errors import SeatrialError
+
+app = typer.Typer(
+    name="seatrial",
+    help="Accept a GPU cluster, fine-tune an open LLM for function calling on it, and prove that it got better.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("accept")(accept.accept)
+app.add_typer(data.app, name="data")
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("export")(export.export)
+app.command("report")(report.report)
+
+
+def main() -> None:
+    """Entry point of the console script and of ``python -m seatrial``."""
+    try:
+        app()
+    except SeatrialError as error:
+        colour = typer.colors.RED
+        for line in str(error).splitlines():
+            typer.secho(f"error: {line}", fg=colour, err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,5 @@
+"""seatrial report"""
+
+
+def report() -> None:
+    """One self-contained page about a run."""

@@ -1,0 +1,5 @@
+"""seatrial train"""
+
+
+def train() -> None:
+    """Fine-tune."""

@@ -1,0 +1,115 @@
+"""The run directory: the one contract between whatever trains and whatever shows, evaluates or exports it."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from seatrial.errors import UsageError
+from seatrial.records import JsonObject, append_jsonl, drop_torn_line, read_jsonl, write_json
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Names of everything a run leaves behind. Creating the value touches no disk."""
+
+    path: Path
+
+    @property
+    def settings(self) -> Path:
+        return self.path / "settings.json"
+
+    @property
+    def provenance(self) -> Path:
+        return self.path / "provenance.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def outcome(self) -> Path:
+        return self.path / "outcome.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def adapter(self) -> Path:
+        return self.path / "adapter"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def evals(self) -> Path:
+        return self.path / "evals"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def stop_file(self) -> Path:
+        """Creating this file asks the run to save and stop."""
+        return self.path / "stop"
+
+    def prepare(self) -> None:
+        """Make the directory and mend record files that a kill cut off. Rank 0 only."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        drop_torn_line(self.metrics)
+        drop_torn_line(self.events)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Append to ``events.jsonl``; ``time`` is seconds since the epoch."""
+        append_jsonl(self.events, {"event": kind, "time": time.time(), **fields})
+
+    def read_events(self) -> list[JsonObject]:
+        return list(read_jsonl(self.events))
+
+    def read_metrics(self) -> list[JsonObject]:
+        return list(read_jsonl(self.metrics))
+
+    def read_settings(self) -> JsonObject:
+        if not self.settings.is_file():
+            raise UsageError(f"{self.path} is not a run directory: it has no settings.json")
+        settings: JsonObject = json.loads(self.settings.read_text())
+        return settings
+
+    def write_outcome(self, status: Literal["done", "preempted", "failed"], reason: str, exit_code: int) -> None:
+        write_json(self.outcome, {"status": status, "reason": reason, "exit_code": exit_code, "time": time.time()})
+
+    def read_outcome(self) -> JsonObject | None:
+        if not self.outcome.is_file():
+            return None
+        outcome: JsonObject = json.loads(self.outcome.read_text())
+        return outcome
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for this process; a second run in it is refused. The kernel frees it on any death."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise UsageError(
+                    f"{self.path} is in use by process {holder}; stop it or choose another run.dir"
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
