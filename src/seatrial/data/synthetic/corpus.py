@@ -98,15 +98,13 @@ def _parallel(source: _Source, rng: random.Random) -> _Row:
     """Two or three calls, of one tool or of several, in the order of the request."""
     count = rng.choice((2, 2, 3))
     different = rng.random() < 0.5
-    golds = _offers(source, rng, count if different else 1, 0)
-    others = [] if different else _offers(source, rng, 0, 1, taken=golds)
+    golds, others = _offers(source, rng, count) if different else _offers(source, rng, 1, distractors=1)
     steps = [
         (gold, ask(gold, rng, source.universe, held=source.held)) for gold in (golds if different else golds * count)
     ]
-    text = steps[0][1].text
-    for _, request in steps[1:]:
-        text = f"{text} {_joined(request.text, rng)}"
-    return (_user(text, rng), _calls(steps)), _shuffled([*(golds if different else golds[:1]), *others], rng)
+    first, *more = (request.text for _, request in steps)
+    text = " ".join([first, *(_joined(sentence, rng) for sentence in more)])
+    return (_user(text, rng), _calls(steps)), _shuffled([*golds, *others], rng)
 
 
 def _irrelevant(source: _Source, rng: random.Random) -> _Row:

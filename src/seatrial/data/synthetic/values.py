@@ -202,8 +202,8 @@ _ADJECTIVES = _words("""
     small empty red warm white final clean
 """)
 _NOUNS = _words("""
-    garden window letter river boat ticket folder lamp bridge winter meeting kitchen story paper summer box engine forest
-    train island table road harbor jacket cake bicycle key piano coffee report
+    garden window letter river boat ticket folder lamp bridge winter meeting kitchen story paper summer box engine
+    forest train island table road harbor jacket cake bicycle key piano coffee report
 """)
 _VERBS = _words("bring call check move send water fetch paint fix return sign open copy count clean sort")
 
