@@ -25,6 +25,8 @@ class RunSettings(Frozen):
 
     dir: Path
     seed: NotNegative = 0
+    deterministic: bool = Field(False, description="kernels whose result does not change between repetitions")
+    timeout_seconds: Positive = Field(600, description="how long a rank waits for another before it gives up")
 
 
 class ModelSettings(Frozen):
@@ -44,7 +46,9 @@ class DataSettings(Frozen):
     train: Path = Field(description="records.jsonl, or the directory `seatrial data prepare` wrote")
     length: Positive = Field(2048, description="tokens in a pack, the one fixed micro-batch shape")
     over_long: Literal["drop", "raise"] = Field("drop", description="what happens to a row longer than a pack")
-    train_on: Literal["all", "last"] = Field("all", description="which assistant turns carry loss")
+    train_on: Literal["all", "last", "text"] = Field(
+        "all", description="which assistant turns carry loss; 'text' trains on every token, as pre-training does"
+    )
 
 
 class LoraSettings(Frozen):

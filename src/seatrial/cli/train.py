@@ -1,5 +1,20 @@
 """seatrial train"""
 
+from pathlib import Path
+from typing import Annotated
 
-def train() -> None:
-    """Fine-tune."""
+import typer
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="settings, in YAML")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as optimizer.steps=100")] = None,
+) -> None:
+    """Fine-tune a model; run it again to resume. Works alone and under torchrun."""
+    from seatrial.settings import TrainSettings, load_settings
+
+    settings = load_settings(config, overrides or [], TrainSettings)
+
+    from seatrial.train.loop import train
+
+    train(settings)

@@ -1,0 +1,84 @@
+"""Adapters on disk, in the layout of the PEFT library, so that any tool that reads PEFT reads ours."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from seatrial.errors import IntegrityError, UsageError
+from seatrial.model.lora import apply_lora, lora_layers
+from seatrial.records import write_json
+from seatrial.settings import LoraSettings
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+
+
+def save_adapter(directory: Path, trained: Mapping[str, Tensor], lora: LoraSettings, base: str) -> None:
+    """Write ``adapter_config.json`` and ``adapter_model.safetensors``.
+
+    Args:
+        trained: whole (unsharded) adapter tensors by parameter name, as ``named_parameters`` of the adapted model.
+        base: what ``base_model_name_or_path`` shall say.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors = {_peft_name(name): tensor.detach().float().cpu().contiguous() for name, tensor in trained.items()}
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    write_json(
+        directory / CONFIG,
+        {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": base,
+            "r": lora.rank,
+            "lora_alpha": lora.alpha,
+            "lora_dropout": 0.0,
+            "target_modules": list(lora.targets),
+            "bias": "none",
+            "fan_in_fan_out": False,
+            "inference_mode": True,
+        },
+    )
+
+
+def read_adapter_config(directory: Path) -> LoraSettings:
+    """Rank, alpha and targets of an adapter on disk.
+
+    Raises:
+        UsageError: the directory holds no adapter.
+    """
+    if not (directory / CONFIG).is_file():
+        raise UsageError(f"{directory}: no {CONFIG}, so this is not an adapter")
+    config = json.loads((directory / CONFIG).read_text())
+    return LoraSettings(rank=config["r"], alpha=config["lora_alpha"], targets=tuple(sorted(config["target_modules"])))
+
+
+def load_adapter(model: nn.Module, directory: Path) -> None:
+    """Put the adapter of ``directory`` on a plain ``model``.
+
+    Raises:
+        IntegrityError: a tensor is missing, left over, or has another shape than this model wants.
+    """
+    lora = read_adapter_config(directory)
+    apply_lora(model, targets=lora.targets, rank=lora.rank, alpha=lora.alpha, seed=0)
+    stored = load_file(directory / WEIGHTS)
+    wanted = adapter_parameters(model)
+    if different := {_peft_name(name) for name in wanted} ^ stored.keys():
+        raise IntegrityError(f"{directory}: adapter and model disagree on {sorted(different)[0]} and others")
+    for name, parameter in wanted.items():
+        tensor = stored[_peft_name(name)]
+        if tensor.shape != parameter.shape:
+            raise IntegrityError(f"{directory}: {name} is {tuple(tensor.shape)}, wanted {tuple(parameter.shape)}")
+        parameter.data.copy_(tensor)
+
+
+def adapter_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The trainable halves of every adapted layer, by parameter name."""
+    return {f"{name}.{half}": getattr(layer, half) for name, layer in lora_layers(model) for half in ("a_RI", "b_OR")}
+
+
+def _peft_name(name: str) -> str:
+    layer, _, half = name.rpartition(".")
+    return f"base_model.model.{layer}.lora_{'A' if half == 'a_RI' else 'B'}.weight"

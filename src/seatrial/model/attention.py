@@ -1,0 +1,79 @@
+"""Causal attention inside each document of a pack, reached through transformers' attention interface.
+
+Shapes: B batch (always 1: a pack is one row), H query heads, K key/value heads, T tokens, D head width,
+N documents. A pack's documents are given by cumulative lengths, ``cu_seq_lens_q`` of N + 1 integers.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+from transformers import AttentionInterface
+
+PACKED_ATTENTION = "seatrial_packed"
+
+# torch 2.10 spelled causality `is_causal`; later releases spell it as a window and ask for grouped heads by name.
+_VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters
+_VARLEN_CAUSAL: dict[str, Any] = {"is_causal": True} if "is_causal" in _VARLEN_PARAMETERS else {"window_size": (-1, 0)}
+_VARLEN_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in _VARLEN_PARAMETERS else {}
+
+
+def packed_attention(
+    module: nn.Module,
+    query_BHTD: Tensor,
+    key_BKTD: Tensor,
+    value_BKTD: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    cu_seq_lens_q: Tensor,
+    max_length_q: int,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of a pack: B = 1, each token sees the tokens before it in its own document only.
+
+    Returns [B, T, H, D] and no attention weights, as the interface asks.
+    """
+    assert query_BHTD.shape[0] == 1, "a pack is one row"
+    assert attention_mask is None, "packed attention builds no mask: documents are given by cu_seq_lens_q"
+    # Rotary embedding runs in float32 under autocast; the product below wants one type, that of the projections.
+    query_BHTD, key_BKTD = query_BHTD.to(value_BKTD.dtype), key_BKTD.to(value_BKTD.dtype)
+    if query_BHTD.is_cuda and query_BHTD.dtype in (torch.bfloat16, torch.float16):
+        out_THD = varlen_attn(
+            query_BHTD[0].transpose(0, 1),
+            key_BKTD[0].transpose(0, 1),
+            value_BKTD[0].transpose(0, 1),
+            cu_seq_lens_q,
+            cu_seq_lens_q,
+            max_length_q,
+            max_length_q,
+            scale=scaling,
+            **_VARLEN_CAUSAL,
+            **_VARLEN_GROUPED,
+        )
+        assert isinstance(out_THD, Tensor)
+        return out_THD.unsqueeze(0), None
+    return _document_by_document(query_BHTD, key_BKTD, value_BKTD, cu_seq_lens_q, scaling), None
+
+
+def _document_by_document(
+    query_BHTD: Tensor, key_BKTD: Tensor, value_BKTD: Tensor, cu_seq_lens_q: Tensor, scaling: float | None
+) -> Tensor:
+    """The same without a varlen kernel: short documents one by one cost less than one masked T x T product."""
+    lengths_N = cu_seq_lens_q.diff().tolist()
+    outs_BHTD = [
+        F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+        for query, key, value in zip(
+            query_BHTD.split(lengths_N, dim=2),
+            key_BKTD.split(lengths_N, dim=2),
+            value_BKTD.split(lengths_N, dim=2),
+            strict=True,
+        )
+    ]
+    return torch.cat(outs_BHTD, dim=2).transpose(1, 2)
+
+
+AttentionInterface.register(PACKED_ATTENTION, packed_attention)

@@ -1,0 +1,95 @@
+"""From a path or a name to a model on a device: for training, and whole for inference."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from seatrial.data.render import Renderer, load_renderer
+from seatrial.errors import UsageError
+from seatrial.model.adapter import load_adapter
+from seatrial.model.attention import PACKED_ATTENTION
+from seatrial.model.lora import merge_lora
+from seatrial.rundir import RunDir
+from seatrial.settings import ModelSettings, TrainSettings
+
+TINY = Path(__file__).resolve().parents[1] / "assets" / "tiny"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def model_directory(path: str) -> Path:
+    """The directory of 'tiny', of a local path, or of a hub name (downloaded or cached by huggingface_hub).
+
+    Raises:
+        UsageError: none of the three.
+    """
+    if path == "tiny":
+        return TINY
+    directory = Path(path).expanduser()
+    if directory.is_dir():
+        if not (directory / "config.json").is_file():
+            raise UsageError(f"model.path: {directory} has no config.json, so it is not a model directory")
+        return directory
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(path, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise UsageError(
+            f"model.path: {path} is neither 'tiny', nor a directory, nor a model the hub gives us "
+            f"({type(error).__name__}); check the spelling, HF_TOKEN and the network"
+        ) from error
+
+
+def load_for_training(settings: ModelSettings, *, device: torch.device, seed: int) -> PreTrainedModel:
+    """A model with packed attention and no cache, in ``settings.dtype``; every rank gets the same weights."""
+    directory = model_directory(settings.path)
+    dtype = DTYPES[settings.dtype]
+    if settings.weights == "random":
+        torch.manual_seed(seed)
+        config = AutoConfig.from_pretrained(directory)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=PACKED_ATTENTION)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=PACKED_ATTENTION)
+    assert isinstance(model, PreTrainedModel)
+    model.config.use_cache = False
+    model.train()
+    return _on(model, device)
+
+
+def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedModel, Renderer]:
+    """A run's model (adapters merged into the base, in float32) or a plain model directory, ready to generate.
+
+    Raises:
+        UsageError: ``path`` is neither, or the run has not finished a model yet.
+    """
+    run = RunDir(path)
+    if run.settings.is_file():
+        settings = TrainSettings.model_validate(run.read_settings())
+        if run.model.is_dir():
+            directory, adapter = run.model, None
+        elif run.adapter.is_dir():
+            directory, adapter = model_directory(settings.model.path), run.adapter
+        else:
+            raise UsageError(f"{path}: this run has no adapter or model yet; let `seatrial train` finish it")
+    elif path.is_dir() and (path / "config.json").is_file():
+        directory, adapter = path, None
+    elif str(path) == "tiny":
+        directory, adapter = TINY, None
+    else:
+        raise UsageError(f"{path}: neither a run directory (settings.json) nor a model directory (config.json)")
+    # float32: the scores of a model of this size must not hang on rounding; large models stay as they are stored.
+    dtype = torch.float32 if device.type == "cpu" else "auto"
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="sdpa")
+    assert isinstance(model, PreTrainedModel)
+    if adapter is not None:
+        load_adapter(model, adapter)
+        merge_lora(model)
+    model.eval()
+    return _on(model, device), load_renderer(directory)
+
+
+def _on(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    moved: PreTrainedModel = torch.nn.Module.to(model, device)
+    return moved

@@ -1,0 +1,1 @@
+"""Training: one visible loop, its optimizer, and what it measures of itself."""

@@ -1,0 +1,137 @@
+"""A run's beginning and end: whose directory it is, which attempt this is, how it ended, and what it leaves behind."""
+
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch.distributed as dist
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from seatrial.dist.world import World
+from seatrial.errors import Preempted, SeatrialError, UsageError
+from seatrial.model.adapter import save_adapter
+from seatrial.model.load import model_directory
+from seatrial.provenance import provenance
+from seatrial.records import JsonObject, write_json
+from seatrial.rundir import RunDir
+from seatrial.settings import TrainSettings
+
+# May differ between the attempts of one run: where things are and how often we save, never what is computed.
+_FREE_TO_CHANGE = {"run.dir", "run.timeout_seconds", "checkpoint.every_steps", "checkpoint.keep", "parallel.plan"}
+
+
+@contextmanager
+def open_run(run: RunDir, settings: TrainSettings, world: World) -> Iterator[int]:
+    """Take the run directory, yield the number of this attempt (from 1), and write down how it ended.
+
+    All ranks must enter. Rank 0 judges the directory; when it refuses, every rank raises the same error.
+
+    Raises:
+        UsageError: the directory is in use, or belongs to a run with other settings; names the first difference.
+    """
+    pids: list[int] = [0] * world.size
+    dist.all_gather_object(pids, os.getpid())
+    with ExitStack() as held:
+        opened: list[int | SeatrialError] = [0]
+        if world.is_first:
+            try:
+                held.enter_context(run.locked())
+                opened = [_open(run, settings, world, pids)]
+            except SeatrialError as error:
+                opened = [error]
+        dist.broadcast_object_list(opened, src=0)
+        attempt = opened[0]
+        if isinstance(attempt, SeatrialError):
+            raise attempt
+        try:
+            yield attempt
+        except BaseException as error:
+            if world.is_first:
+                code = error.exit_code if isinstance(error, SeatrialError) else SeatrialError.exit_code
+                status: Literal["preempted", "failed"] = "preempted" if isinstance(error, Preempted) else "failed"
+                run.event(status, reason=str(error) or type(error).__name__, attempt=attempt)
+                run.write_outcome(status, str(error) or type(error).__name__, code)
+            raise
+        if world.is_first:
+            run.event("done", attempt=attempt)
+            run.write_outcome("done", "all steps are done", 0)
+
+
+def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int]) -> int:
+    wanted = settings.model_dump(mode="json")
+    if run.settings.is_file():
+        if difference := _difference(run.read_settings(), wanted):
+            raise UsageError(f"{run.path} belongs to a run with other settings: {difference}; choose another run.dir")
+    elif others := [path.name for path in run.path.iterdir() if path.name != ".lock"]:
+        raise UsageError(f"{run.path} is not empty and holds no run ({others[0]}); choose another run.dir")
+    run.prepare()
+    run.stop_file.unlink(missing_ok=True)
+    run.outcome.unlink(missing_ok=True)
+    write_json(run.settings, wanted)
+    write_json(run.provenance, provenance())
+    attempt = 1 + [event["event"] for event in run.read_events()].count("start")
+    run.event("start", attempt=attempt, world_size=world.size, device=str(world.device.type), pids=list(pids))
+    return attempt
+
+
+def _difference(before: JsonObject, now: JsonObject, prefix: str = "") -> str:
+    """The first setting that matters and differs, as 'key was A, is B'; empty when there is none."""
+    for key in before.keys() | now.keys():
+        old, new, name = before.get(key), now.get(key), f"{prefix}{key}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            if inner := _difference(old, new, f"{name}."):
+                return inner
+        elif old != new and name not in _FREE_TO_CHANGE:
+            return f"{name} was {old}, is {new}"
+    return ""
+
+
+def refuse_other_data(progress: JsonObject, data_fingerprint: str, run: RunDir) -> None:
+    """A checkpoint continues on the data, order and pack length it began with, or not at all."""
+    if progress["data_fingerprint"] != data_fingerprint:
+        raise UsageError(
+            f"{run.path}: its checkpoints were trained on other rows than data.train holds now "
+            f"({progress['data_fingerprint'][:12]} against {data_fingerprint[:12]}); choose another run.dir"
+        )
+
+
+def refuse_non_finite(step: int, loss: float, grad_norm: float, packs: Sequence[tuple[int, ...]]) -> None:
+    """Stop before a number that is not finite reaches the weights. All ranks see the same values."""
+    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        raise SeatrialError(
+            f"step {step + 1}: loss {loss}, gradient norm {grad_norm}, in packs of rows {list(packs)}; "
+            "nothing was updated; the last checkpoint is sound"
+        )
+
+
+def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, trained: Mapping[str, Tensor]) -> None:
+    """The adapter, or the whole model with tokenizer and template, under the run directory; whole or not at all."""
+    final = run.adapter if settings.lora is not None else run.model
+    temporary = final.with_suffix(".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    if settings.lora is not None:
+        save_adapter(temporary, trained, settings.lora, settings.model.path)
+    else:
+        model.save_pretrained(temporary, state_dict=dict(trained))
+        copy_tokenizer(model_directory(settings.model.path), temporary)
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Tokenizer and chat template, byte for byte, so that what is served tokenizes as what was trained."""
+    for pattern in (
+        "tokenizer*",
+        "special_tokens_map.json",
+        "*.jinja",
+        "vocab*",
+        "merges.txt",
+        "generation_config.json",
+    ):
+        for path in source.glob(pattern):
+            shutil.copy2(path, target / path.name)

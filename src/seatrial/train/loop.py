@@ -1,0 +1,170 @@
+"""Training, from settings to a model, in one function that can be read top to bottom.
+
+Shapes: B = 1, T tokens of a pack, S trained positions among them.
+"""
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from seatrial.data.dataset import load_rows
+from seatrial.data.pack import IGNORED, Pack, PackStream, pack_tensors, share
+from seatrial.data.render import TrainOn, load_renderer
+from seatrial.dist.checkpoint import Checkpoints
+from seatrial.dist.parallel import all_reduce_gradients, clip_gradients, shard, whole
+from seatrial.dist.stop import stop_requests
+from seatrial.dist.world import joined_world
+from seatrial.errors import Preempted
+from seatrial.model.load import load_for_training, model_directory
+from seatrial.model.lora import apply_lora
+from seatrial.model.loss import summed_cross_entropy
+from seatrial.rundir import RunDir
+from seatrial.settings import TrainSettings
+from seatrial.train.lifecycle import open_run, refuse_non_finite, refuse_other_data, write_result
+from seatrial.train.meter import Meter, StepRecord
+from seatrial.train.optimizer import build_optimizer, learning_rate, training_state
+
+
+def train(settings: TrainSettings) -> None:
+    """Train to the end, resuming from the newest valid checkpoint. All ranks run this.
+
+    Leaves an adapter (or a whole model) in the run directory.
+
+    Raises:
+        Preempted: asked to stop; a checkpoint of this very step is committed.
+        UsageError: the settings, the data or the run directory do not allow a training.
+        SeatrialError: a loss or a gradient is not finite.
+    """
+    if settings.run.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+        torch.use_deterministic_algorithms(True)
+    run = RunDir(settings.run.dir)
+    with joined_world(timeout_seconds=settings.run.timeout_seconds) as world, stop_requests(run.stop_file) as stop:
+        # Data: the same rows, in the same order, on every rank.
+        renderer = load_renderer(model_directory(settings.model.path))
+        data = load_rows(
+            settings.data.train,
+            renderer,
+            train_on=TrainOn(settings.data.train_on),
+            length=settings.data.length,
+            over_long=settings.data.over_long,
+        )
+        lengths_N, trained_N = data.lengths_N, data.trained_N
+        stream = PackStream(
+            lengths_N,
+            settings.data.length,
+            settings.run.seed,
+            settings.optimizer.packs_per_step,
+            settings.optimizer.epochs,
+        )
+        steps = settings.optimizer.steps or stream.steps
+        assert steps is not None, "settings hold steps or epochs"
+        fingerprint = data.fingerprint(length=settings.data.length, seed=settings.run.seed)
+
+        # Model: whole, then adapted, then laid over the processes; in this order.
+        model = load_for_training(settings.model, device=world.device, seed=settings.run.seed)
+        if settings.lora is not None:
+            apply_lora(
+                model,
+                targets=settings.lora.targets,
+                rank=settings.lora.rank,
+                alpha=settings.lora.alpha,
+                seed=settings.run.seed,
+            )
+        if settings.parallel.plan == "shard":
+            shard(model, world_size=world.size, device_type=world.device.type)
+        trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        parameters = list(trainable.values())
+        optimizer = build_optimizer(trainable, settings.optimizer)
+        state = training_state(trainable, optimizer)
+
+        # Where we left off.
+        with open_run(run, settings, world) as attempt:
+            checkpoints = Checkpoints(run, world, keep=settings.checkpoint.keep)
+            progress = checkpoints.load_latest(state)
+            first = 0
+            if progress is not None:
+                refuse_other_data(progress, fingerprint, run)
+                first = int(progress["step"])
+            if world.is_first:
+                run.event("data", rows=len(data.rows), left_out=data.left_out, packs_per_epoch=stream.packs_per_epoch)
+                if first:
+                    run.event("resume", step=first, attempt=attempt)
+
+            meter = Meter(run, steps)
+
+            for step in range(first, steps):
+                began = time.monotonic()
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate(step, steps, settings.optimizer)
+
+                # The step's packs and their trained tokens are known to every rank from the plan: no communication.
+                packs = stream.step_packs(step)
+                trained_tokens = sum(int(trained_N[list(rows)].sum()) for rows in packs)
+                loss_sum = torch.zeros((), device=world.device)
+                for rows in share(packs, world.rank, world.size):
+                    pack = pack_tensors([data.rows[row] for row in rows], settings.data.length, renderer.pad_id)
+                    loss = pack_loss(model, pack, world.device, settings.model.compute) / max(1, trained_tokens)
+                    loss.backward()
+                    loss_sum += loss.detach()
+                if settings.parallel.plan == "replicate":
+                    all_reduce_gradients(parameters)
+                grad_norm = clip_gradients(parameters, settings.optimizer.max_grad_norm)
+
+                # Collective: what all ranks must agree on before the update. A request to stop may reach only one.
+                agreed = torch.stack([loss_sum, torch.tensor(float(bool(stop.reason)), device=world.device)])
+                dist.all_reduce(agreed)
+                loss_value, stopping, norm_value = *agreed.tolist(), float(grad_norm)
+                refuse_non_finite(step, loss_value, norm_value, packs)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+
+                done = step + 1
+                if world.is_first:
+                    seconds = time.monotonic() - began
+                    tokens = sum(int(lengths_N[list(rows)].sum()) for rows in packs)
+                    record = StepRecord(
+                        step=done,
+                        attempt=attempt,
+                        epoch=done * settings.optimizer.packs_per_step / stream.packs_per_epoch,
+                        loss=loss_value,
+                        learning_rate=optimizer.param_groups[0]["lr"],
+                        grad_norm=norm_value,
+                        trained_tokens=trained_tokens,
+                        tokens=tokens,
+                        packs=list(range(step * len(packs), done * len(packs))),
+                        seconds=seconds,
+                        tokens_per_s=tokens / seconds,
+                    )
+                    meter.write(record)
+                if stopping or done % settings.checkpoint.every_steps == 0 or done == steps:
+                    checkpoints.save(done, state, {"step": done, "data_fingerprint": fingerprint})
+                if stopping and done < steps:
+                    checkpoints.close()
+                    raise Preempted(f"saved step {done} of {steps} ({stop.reason or 'asked on another rank'})")
+
+            checkpoints.close()
+            final = {name: whole(parameter) for name, parameter in trainable.items()}  # collective when sharded
+            if world.is_first:
+                write_result(run, settings, model, final)
+
+
+def pack_loss(model: PreTrainedModel, pack: Pack, device: torch.device, compute: str) -> Tensor:
+    """Summed cross-entropy of one pack, float32, a scalar. The head runs at the trained positions only."""
+    trained_at_S = (pack.targets_T != IGNORED).nonzero().squeeze(1)
+    targets_S = pack.targets_T[trained_at_S].to(device, non_blocking=True)
+    cu_seqlens = pack.cu_seqlens.to(device, non_blocking=True)
+    with torch.autocast(device.type, torch.bfloat16, enabled=compute == "bfloat16"):
+        logits_BSV: Tensor = model(
+            input_ids=pack.ids_T.unsqueeze(0).to(device, non_blocking=True),
+            position_ids=pack.positions_T.unsqueeze(0).to(device, non_blocking=True),
+            logits_to_keep=trained_at_S.to(device, non_blocking=True),
+            use_cache=False,
+            cu_seq_lens_q=cu_seqlens,
+            max_length_q=pack.max_seqlen,
+        ).logits
+    return summed_cross_entropy(logits_BSV[0], targets_S)
