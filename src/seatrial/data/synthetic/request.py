@@ -47,7 +47,7 @@ def offer(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int)
     shown = [slot for slot in frame.slots if slot.required] + kept
     rng.shuffle(shown)
     required = {slot.name for slot in shown if slot.required or (slot.kind.name != "bool" and rng.random() < 0.15)}
-    names = {slot.name: _mask(rng) if masked else slot.name for slot in shown}
+    names = {slot.name: made_up_name(rng) if masked else slot.name for slot in shown}
     descriptions = {slot.name: rng.choice(slot.descriptions) for slot in shown}
     parameters = {
         "type": "object",
@@ -56,7 +56,7 @@ def offer(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int)
         },
         "required": [names[slot.name] for slot in shown if slot.name in required],
     }
-    tool = Tool(_mask(rng) if masked else frame.name, rng.choice(frame.descriptions), parameters)
+    tool = Tool(made_up_name(rng) if masked else frame.name, rng.choice(frame.descriptions), parameters)
     return Offer(frame, tool, names, descriptions)
 
 
@@ -76,6 +76,11 @@ def mention(slot: Slot, value: Json, rng: random.Random) -> str:
     return rng.choice(slot.phrases).replace("{}", surface(value))
 
 
+def made_up_name(rng: random.Random) -> str:
+    """A name that says nothing. Two are the same once in millions, which callers must check."""
+    return f"{rng.choice(SYLLABLES)}{rng.choice(SYLLABLES)}_{rng.randrange(10, 1000)}"
+
+
 def _write(template: Template, mentioned: list[Slot], values: dict[str, Json], rng: random.Random) -> str:
     others = [slot for slot in mentioned if slot.name not in template.named]
     rng.shuffle(others)
@@ -93,8 +98,3 @@ def _schema(kind: Kind, rng: random.Random) -> dict[str, Json]:
     if kind.item is not None:
         return {"type": "array", "items": _schema(kind.item, rng)}
     return {"type": _TYPES.get(kind.name, "string")}
-
-
-def _mask(rng: random.Random) -> str:
-    """A name that says nothing. Two in one row differ but for one chance in millions, which callers check."""
-    return f"{rng.choice(SYLLABLES)}{rng.choice(SYLLABLES)}_{rng.randrange(10, 1000)}"

@@ -93,7 +93,7 @@ def _parse_frame(lines: list[str], domain: str) -> Frame:
     name, descriptions = head[2:].split(": ", 1)
     requests = [line for line in body if line[0] in ">~"]
     results = [line for line in body if line.startswith("gives ")]
-    slots = tuple(_parse_slot(line) for line in body if line not in requests and line not in results)
+    slots = tuple(parse_slot(line) for line in body if line not in requests and line not in results)
     (result,) = results
     result_name, kind, answer = re.fullmatch(r"gives (\w+) ([\w ]+): (.*)", result).groups()  # type: ignore[union-attr]
     return Frame(
@@ -108,8 +108,13 @@ def _parse_frame(lines: list[str], domain: str) -> Frame:
     )
 
 
-def _parse_slot(line: str) -> Slot:
-    match = re.fullmatch(r"(\w+)(!?) ([\w -]+): ([^|]+?) \| (.+)", line)
+def parse_slot(line: str) -> Slot:
+    """A slot's line of the notation above.
+
+    Raises:
+        ValueError: it does not follow the notation.
+    """
+    match = re.fullmatch(r"([\w<>-]+)(!?) ([\w -]+): ([^|]+?) \| (.+)", line)
     if match is None:
         raise ValueError(f"not a slot: {line!r}")
     name, required, kind, descriptions, phrases = match.groups()

@@ -1,0 +1,150 @@
+"""Made-up cards, the schemas of the pre-training documents: named fields with types, and sentences that fill them.
+
+A card is put together from an action (a verb and a noun) and from roles (where from, how many, for whom, ...)
+that borrow further nouns, so that there are more cards than documents. None is a tool of the function-calling
+corpus: a card whose name is that of a tool is made again.
+"""
+
+import functools
+import random
+from dataclasses import dataclass
+
+from seatrial.data.conversation import Json
+from seatrial.data.synthetic.frames import Slot, frames, parse_slot
+from seatrial.data.synthetic.request import made_up_name, mention
+from seatrial.data.synthetic.values import Kind, Universe, draw
+from seatrial.data.synthetic.words import ADJECTIVES, NOUNS, PEOPLE, ROLES, UNITS, VERBS
+
+MADE_UP_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Card:
+    """A schema to fill. ``verbs`` say the same thing: the first is the card's, notes use any of them."""
+
+    name: str
+    about: str
+    fields: tuple[Slot, ...]
+    verbs: tuple[str, ...]
+    noun: str
+
+    @property
+    def required(self) -> list[str]:
+        return [field.name for field in self.fields if field.required]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence or two, and the values they give, by field name in the card's order."""
+
+    text: str
+    values: dict[str, Json]
+
+
+def card(rng: random.Random, *, most_fields: int = 5) -> Card:
+    """A card of two fields or more, at least one of them required."""
+    while True:
+        verbs = rng.choice(VERBS)
+        noun = rng.choice(NOUNS)
+        name = f"{verbs[0]}_{noun}"
+        if name not in _tool_names():
+            break
+    made_up = rng.random() < MADE_UP_SHARE
+    roles = rng.sample(range(len(ROLES)), rng.randint(2, most_fields))
+    fields = tuple({field.name: field for field in (_field(role, noun, made_up, rng) for role in roles)}.values())
+    if not any(field.required for field in fields):
+        return card(rng, most_fields=most_fields)
+    about = rng.choice(_ABOUT).format(verb=verbs[0], noun=noun, adjective=rng.choice(ADJECTIVES))
+    about = about[0].upper() + about[1:]
+    return Card(
+        made_up_name(rng) if made_up else rng.choice((name, name, f"{noun}_{verbs[0]}")), about, fields, verbs, noun
+    )
+
+
+def note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note:
+    """A request for what the card is about, that gives its required fields but ``missing`` and some of the others."""
+    given = [field for field in card.fields if field is not missing and (field.required or rng.random() < 0.6)]
+    values = {field.name: draw(field.kind, rng, Universe.TEXTS) for field in given}
+    phrases = [_phrase(field, values[field.name], rng) for field in given]
+    rng.shuffle(phrases)
+    inside = phrases if rng.random() < 0.75 else phrases[: rng.randint(0, len(phrases))]
+    template = rng.choice(_NOTES)
+    text = template.format(
+        verb=rng.choice(card.verbs), noun=card.noun, adjective=rng.choice(ADJECTIVES), rest="".join(inside)
+    )
+    text = text[0].upper() + text[1:]
+    for phrase in phrases[len(inside) :]:
+        text += rng.choice(_AFTERTHOUGHTS).format(phrase)
+    return Note(text, values)
+
+
+def _phrase(field: Slot, value: Json, rng: random.Random) -> str:
+    """The words of the role, or now and then the field's own name or description: ``with 12 as the number of keys``."""
+    if field.kind.name == "bool" or rng.random() < 0.8:
+        return " " + mention(field, value, rng)
+    shown = mention(Slot("", field.kind, True, (), ("{}",)), value, rng)
+    return rng.choice((" with {0} as the {1}", ", {1} {0}", ", the {1} being {0}")).format(shown, field.descriptions[0])
+
+
+def _field(role: int, noun: str, made_up: bool, rng: random.Random) -> Slot:
+    other = noun if rng.random() < 0.3 else rng.choice(NOUNS)
+    words = {"n": other, "a": rng.choice(ADJECTIVES), "u": rng.choice(UNITS), "p": rng.choice(PEOPLE)}
+    pattern = _roles()[role]
+
+    def filled(text: str) -> str:
+        for letter, borrowed in words.items():
+            text = text.replace(f"<{letter}>", borrowed)
+        return text
+
+    kind = pattern.kind
+    if kind.name == "enum":
+        kind = Kind("enum", options=tuple(rng.sample(ADJECTIVES, rng.randint(2, 4))))
+    return Slot(
+        name=made_up_name(rng) if made_up else filled(rng.choice(pattern.name.split("-"))),
+        kind=kind,
+        required=rng.random() < 0.65,
+        descriptions=(filled(rng.choice(pattern.descriptions)),),
+        phrases=tuple(filled(phrase) for phrase in pattern.phrases),
+    )
+
+
+@functools.cache
+def _roles() -> list[Slot]:
+    return [parse_slot(line) for line in ROLES]
+
+
+@functools.cache
+def _tool_names() -> frozenset[str]:
+    return frozenset(frame.name for unseen in (False, True) for frame in frames(unseen=unseen))
+
+
+_ABOUT = (
+    "{verb} a {noun}",
+    "{verb} the {adjective} {noun}",
+    "use this to {verb} a {noun}",
+    "to {verb} some {noun}",
+    "{verb} one {noun} for somebody",
+)
+_NOTES = (
+    "please {verb} the {adjective} {noun}{rest}.",
+    "{verb} my {adjective} {noun}{rest}.",
+    "could somebody {verb} our {noun}{rest}?",
+    "it is time to {verb} the {noun}{rest}.",
+    "we have to {verb} this {noun}{rest}.",
+    "my neighbor asked us to {verb} a {adjective} {noun}{rest}.",
+    "they would like to {verb} that {noun}{rest}, please.",
+    "do not forget to {verb} the {noun}{rest}.",
+    "is there a way to {verb} a {adjective} {noun}{rest}?",
+    "you should {verb} her {noun}{rest}.",
+    "there is a {adjective} {noun} that I want to {verb}{rest}.",
+    "what about this {noun}? We must {verb} it{rest}.",
+    "I was told to {verb} his {adjective} {noun}{rest}, so go on.",
+    "let us {verb} another {noun}{rest}.",
+    "the {noun} is what I need you to {verb}{rest}.",
+    "can they {verb} every {adjective} {noun}{rest}? Tell me.",
+    "how do we {verb} their {noun}{rest}?",
+    "go and {verb} one more {noun}{rest}.",
+    "somebody wrote: {verb} the {adjective} {noun}{rest}.",
+    "{adjective} or not, {verb} that {noun}{rest} for us.",
+)
+_AFTERTHOUGHTS = (" That is{}.", " It should be{}.", " And{}.", " All of it{}.", " Make that{}, please.")
