@@ -1,5 +1,6 @@
 """The pack plan is a partition of the rows, whatever the number of processes."""
 
+import itertools
 import time
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_plan_covers_every_row_once_and_no_pack_overflows(lengths: list[int], se
 def test_no_two_packs_could_have_been_one(lengths: list[int]) -> None:
     packs = plan_epoch(lengths, 64, seed=0, epoch=0).packs
     emptiest_first = sorted(sum(lengths[row] for row in pack) for pack in packs)
-    assert all(sum(pair) > 64 for pair in zip(emptiest_first, emptiest_first[1:], strict=False))
+    assert all(sum(pair) > 64 for pair in itertools.pairwise(emptiest_first))
 
 
 def test_each_epoch_is_another_order_and_the_same_number_of_packs() -> None:
