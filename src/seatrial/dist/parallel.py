@@ -24,6 +24,7 @@ def shard(model: PreTrainedModel, *, world_size: int, device_type: str) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
 
 
 def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:

@@ -1,9 +1,11 @@
 """From a path or a name to a model on a device: for training, and whole for inference."""
 
+import shutil
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from seatrial.data.render import Renderer, load_renderer
 from seatrial.errors import UsageError
@@ -44,6 +46,7 @@ def model_directory(path: str) -> Path:
 
 def load_for_training(settings: ModelSettings, *, device: torch.device, seed: int) -> PreTrainedModel:
     """A model with packed attention and no cache, in ``settings.dtype``; every rank gets the same weights."""
+    logging.disable_progress_bar()  # one bar a rank would bury what we say ourselves
     directory = model_directory(settings.path)
     dtype = DTYPES[settings.dtype]
     if settings.weights == "random":
@@ -64,6 +67,7 @@ def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedM
     Raises:
         UsageError: ``path`` is neither, or the run has not finished a model yet.
     """
+    logging.disable_progress_bar()
     run = RunDir(path)
     if run.settings.is_file():
         settings = TrainSettings.model_validate(run.read_settings())
@@ -93,3 +97,17 @@ def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedM
 def _on(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     moved: PreTrainedModel = torch.nn.Module.to(model, device)
     return moved
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Tokenizer and chat template, byte for byte, so that what is served tokenizes as what was trained."""
+    for pattern in (
+        "tokenizer*",
+        "special_tokens_map.json",
+        "*.jinja",
+        "vocab*",
+        "merges.txt",
+        "generation_config.json",
+    ):
+        for path in source.glob(pattern):
+            shutil.copy2(path, target / path.name)

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Literal
 
 import torch.distributed as dist
@@ -15,7 +14,7 @@ from transformers import PreTrainedModel
 from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
-from seatrial.model.load import model_directory
+from seatrial.model.load import copy_tokenizer, model_directory
 from seatrial.provenance import provenance
 from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
@@ -121,17 +120,3 @@ def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, t
         copy_tokenizer(model_directory(settings.model.path), temporary)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
-
-
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """Tokenizer and chat template, byte for byte, so that what is served tokenizes as what was trained."""
-    for pattern in (
-        "tokenizer*",
-        "special_tokens_map.json",
-        "*.jinja",
-        "vocab*",
-        "merges.txt",
-        "generation_config.json",
-    ):
-        for path in source.glob(pattern):
-            shutil.copy2(path, target / path.name)
