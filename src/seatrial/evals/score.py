@@ -43,7 +43,7 @@ class Prediction(msgspec.Struct, frozen=True):
     finished: bool = True
 
 
-class RowScore(Frozen):
+class RowScore(msgspec.Struct, frozen=True):
     """The verdict on one row; ``faults`` says in words all that is wrong and is empty exactly when the row is right."""
 
     category: str
@@ -140,9 +140,22 @@ def mcnemar(before: Sequence[bool], after: Sequence[bool]) -> PairedChange:
     return PairedChange(n=len(pairs), gained=gained, lost=lost, p_value=min(1.0, 2 * tail / 2**changed))
 
 
-def canonical(value: Json, schema: Json, root: Json) -> str:
-    """JSON text that is the same for two values exactly when they are equal under ``schema``, a part of ``root``."""
-    return json.dumps(_normalised(value, schema, root), sort_keys=True, ensure_ascii=False)
+def equal(one: Json, other: Json, schema: Json, root: Json) -> bool:
+    """Whether two values are the same JSON value under ``schema``, a part of ``root``, into which its $refs point."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(
+                equal(one[key], other[key], _below(schema, key, root), root) for key in one
+            )
+        case list(), list():
+            return len(one) == len(other) and all(
+                equal(*pair, _below(schema, i, root), root) for i, pair in enumerate(zip(one, other, strict=True))
+            )
+        case (int(), float()) | (float(), int()) if not isinstance(one, bool) and not isinstance(other, bool):
+            # Python compares int with float exactly, even beyond 2**53.
+            return one == other and any(_says_number(branch) for branch in _branches(schema, root))
+        case _:
+            return type(one) is type(other) and bool(one == other)
 
 
 def _share(verdicts: Iterable[bool]) -> Proportion:
@@ -177,9 +190,7 @@ def _agreeing(expected: ToolCall, got: ToolCall, schemas: dict[str, Json]) -> li
     return [
         name
         for name, value in expected.arguments.items()
-        if name in got.arguments
-        and canonical(value, _below(root, name, root), root)
-        == canonical(got.arguments[name], _below(root, name, root), root)
+        if name in got.arguments and equal(value, got.arguments[name], _below(root, name, root), root)
     ]
 
 
@@ -203,19 +214,6 @@ def _faults(expected: ToolCall | None, got: ToolCall | None, schemas: dict[str, 
 
 def _shown(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _normalised(value: Json, schema: Json, root: Json) -> Json:
-    match value:
-        case dict():
-            return {key: _normalised(inner, _below(schema, key, root), root) for key, inner in value.items()}
-        case list():
-            return [_normalised(inner, _below(schema, i, root), root) for i, inner in enumerate(value)]
-        case float() if value.is_integer() and any(_says_number(branch) for branch in _branches(schema, root)):
-            # To an int, not the int to a float: beyond 2**53 that would make unequal integers equal.
-            return int(value)
-        case _:
-            return value
 
 
 def _says_number(schema: dict[str, Json]) -> bool:
