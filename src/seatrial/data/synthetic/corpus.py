@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from zlib import crc32
 
@@ -81,7 +81,7 @@ _Row = tuple[tuple[Message, ...], tuple[Tool, ...]]
 
 
 def _single(source: _Source, rng: random.Random) -> _Row:
-    return _one_call(source, rng, distractors=1)
+    return _one_call(source, rng, distractors=rng.choice((0, 1)))
 
 
 def _multiple(source: _Source, rng: random.Random) -> _Row:
@@ -109,7 +109,7 @@ def _parallel(source: _Source, rng: random.Random) -> _Row:
 
 def _irrelevant(source: _Source, rng: random.Random) -> _Row:
     """The tool that the request is for is not among those on offer."""
-    (wanted,), others = _offers(source, rng, 1, rng.choice((1, 2, 3)))
+    (wanted,), others = _offers(source, rng, 1, rng.choice((1, 2, 2, 3, 4)))
     request = ask(wanted, rng, source.universe, held=source.held)
     return (_user(request.text, rng), _says(rng.choice(_REFUSALS))), _shuffled(others, rng)
 
@@ -118,11 +118,10 @@ def _missing_argument(source: _Source, rng: random.Random) -> _Row:
     """A required value is not in the request, and the answer asks for it in the words of the schema."""
     while True:
         (gold,), others = _offers(source, rng, 1, rng.choice((0, 1, 2)))
-        required = [slot for slot in gold.shown if gold.requires(slot)]
-        missing = rng.choice(required)
-        if len(required) > 1:
+        missing = rng.choice([slot for slot in gold.shown if gold.requires(slot)])
+        request = ask(gold, rng, source.universe, held=source.held, missing=missing)
+        if request.open:
             break
-    request = ask(gold, rng, source.universe, held=source.held, missing=missing)
     question = rng.choice(_QUESTIONS).format(gold.descriptions[missing.name])
     return (_user(request.text, rng), _says(question)), _shuffled([gold, *others], rng)
 
@@ -151,7 +150,7 @@ def _change(gold: Offer, before: Request, source: _Source, rng: random.Random) -
     slot = rng.choice(slots)
     value = draw(slot.kind, rng, source.universe)
     text = rng.choice(_FOLLOW_UPS).format(description=gold.descriptions[slot.name], value=surface(value))
-    return Request(text, before.values | {slot.name: value})
+    return replace(before, text=text, values=before.values | {slot.name: value})
 
 
 _MAKERS = {
@@ -165,17 +164,15 @@ _MAKERS = {
 
 
 def _offers(source: _Source, rng: random.Random, golds: int, distractors: int = 0) -> tuple[list[Offer], list[Offer]]:
-    """Different frames, all masked or none: gold ones in full, distractors in short, often of the golds' domain."""
+    """Different frames, all masked or none, and all drawn alike; distractors are often of the first gold's domain."""
     masked = rng.random() < MASKED_SHARE
     chosen = rng.sample(source.frames, golds)
     for _ in range(distractors):
         pool = [frame for frame in source.frames if frame not in chosen]
         near = [frame for frame in pool if frame.domain == chosen[0].domain]
         chosen.append(rng.choice(near if near and rng.random() < 0.4 else pool))
-    offers = [
-        offer(frame, rng, masked=masked, most_optional=3 if position < golds else 1)
-        for position, frame in enumerate(chosen)
-    ]
+    most_optional = 3 if len(chosen) < 3 else 2
+    offers = [offer(frame, rng, masked=masked, most_optional=most_optional) for frame in chosen]
     return offers[:golds], offers[golds:]
 
 

@@ -30,10 +30,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class Request:
-    """A sentence, and the arguments it determines by slot name: exactly what it mentions."""
+    """A sentence, and the arguments it determines by slot name: exactly what it mentions.
+
+    ``open`` says that some value is of an open vocabulary, without which a request belongs to no universe.
+    """
 
     text: str
     values: dict[str, Json]
+    open: bool
 
     def arguments(self, offer: Offer) -> dict[str, Json]:
         """Under the names and in the order of the row's schema."""
@@ -66,7 +70,7 @@ def ask(offer: Offer, rng: random.Random, universe: Universe, *, held: bool, mis
     values = {slot.name: draw(slot.kind, rng, universe) for slot in mentioned}
     templates = offer.frame.held_templates if held else offer.frame.templates
     template = rng.choice([choice for choice in templates if choice.named <= values.keys()])
-    return Request(_write(template, mentioned, values, rng), values)
+    return Request(_write(template, mentioned, values, rng), values, any(slot.kind.open for slot in mentioned))
 
 
 def mention(slot: Slot, value: Json, rng: random.Random) -> str:
@@ -84,7 +88,7 @@ def made_up_name(rng: random.Random) -> str:
 def _write(template: Template, mentioned: list[Slot], values: dict[str, Json], rng: random.Random) -> str:
     others = [slot for slot in mentioned if slot.name not in template.named]
     rng.shuffle(others)
-    others.sort(key=lambda slot: not slot.bare)
+    others.sort(key=lambda slot: not slot.first)
     rest = [" " + mention(slot, values[slot.name], rng) for slot in others]
     pieces = list(template.pieces)
     for i in range(1, len(pieces), 2):

@@ -6,7 +6,6 @@ them is chance, not style, and only copying carries over.
 """
 
 import datetime
-import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,9 +67,9 @@ class Kind:
 def draw(kind: Kind, rng: random.Random, universe: Universe) -> Any:
     """A value of this kind from this universe. Numbers are never integral, so that their type shows."""
     if kind.name == "int":
-        return rng.choice(_owned_integers(kind.low, kind.high, universe))
+        return _integer(rng, kind, universe)
     if kind.name == "number":
-        return rng.choice(_owned_tenths(kind.low, kind.high, universe))
+        return _tenths(rng, kind, universe)
     if kind.name == "bool":
         return rng.random() < 0.5
     if kind.name == "enum":
@@ -91,15 +90,18 @@ def surface(value: Any) -> str:
     return str(value)
 
 
-@functools.cache
-def _owned_integers(low: int, high: int, universe: Universe) -> tuple[int, ...]:
-    return tuple(n for n in range(low, high + 1) if owner(str(n)) is universe)
+def _integer(rng: random.Random, kind: Kind, universe: Universe) -> int:
+    while True:
+        value = rng.randint(kind.low, kind.high)
+        if owner(str(value)) is universe:
+            return value
 
 
-@functools.cache
-def _owned_tenths(low: int, high: int, universe: Universe) -> tuple[float, ...]:
-    tenths = (n / 10 for n in range(low * 10, high * 10) if n % 10)
-    return tuple(n for n in tenths if owner(str(n)) is universe)
+def _tenths(rng: random.Random, kind: Kind, universe: Universe) -> float:
+    while True:
+        value = (rng.randrange(kind.low, kind.high) * 10 + rng.randint(1, 9)) / 10
+        if owner(str(value)) is universe:
+            return value
 
 
 def _words(text: str) -> list[str]:

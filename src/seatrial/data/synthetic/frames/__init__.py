@@ -3,6 +3,7 @@
 A frame is one tool, written in a small table:
 
     + book_table: Reserve a table at a restaurant. / Book a table for a party.
+      ^meal! brand: name of the meal / what to eat | {} | the {} menu
       restaurant! place: name of the restaurant / place to eat | at {}
       guests! int 2 60: number of people | for {} people | for a party of {}
       outdoor bool: sit outside | outside | inside
@@ -10,9 +11,10 @@ A frame is one tool, written in a small table:
       > Book a table{*}.
       ~ I am hungry, get us a table{*}.
 
-``+`` begins a frame of training, ``-`` one that training never sees. A slot has a name (``!`` when required), a
-kind of value (see :class:`~seatrial.data.synthetic.values.Kind`), descriptions between slashes, and the phrases
-that mention it; a bool has phrases for true and for false in turn. ``gives`` is the tool's result and the answer
+``+`` begins a frame of training, ``-`` one that training never sees. A slot has a name (``!`` when required, ``^``
+when it is the object of the sentence and stands first), a kind of value (see
+:class:`~seatrial.data.synthetic.values.Kind`), descriptions between slashes, and the phrases that mention it; a bool
+has phrases for true and for false in turn. ``gives`` is the tool's result and the answer
 that tells it. ``>`` is a request, ``~`` one held out as an unseen phrasing; in both ``{slot}`` stands for a bare
 value and ``{*}`` for the phrases of all slots that are mentioned and not named in it, in any order.
 """
@@ -37,11 +39,7 @@ class Slot:
     required: bool
     descriptions: tuple[str, ...]
     phrases: tuple[str, ...]
-
-    @property
-    def bare(self) -> bool:
-        """Stated by its value alone, which must then follow the verb: ``check flight {}``."""
-        return any(phrase.startswith("{}") for phrase in self.phrases)
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,11 +112,18 @@ def parse_slot(line: str) -> Slot:
     Raises:
         ValueError: it does not follow the notation.
     """
-    match = re.fullmatch(r"([\w<>-]+)(!?) ([\w -]+): ([^|]+?) \| (.+)", line)
+    match = re.fullmatch(r"(\^?)([\w<>-]+)(!?) ([\w -]+): ([^|]+?) \| (.+)", line)
     if match is None:
         raise ValueError(f"not a slot: {line!r}")
-    name, required, kind, descriptions, phrases = match.groups()
-    return Slot(name, Kind.parse(kind), bool(required), tuple(descriptions.split(" / ")), tuple(phrases.split(" | ")))
+    first, name, required, kind, descriptions, phrases = match.groups()
+    return Slot(
+        name,
+        Kind.parse(kind),
+        bool(required),
+        tuple(descriptions.split(" / ")),
+        tuple(phrases.split(" | ")),
+        bool(first),
+    )
 
 
 def _parse_template(text: str, slots: tuple[Slot, ...]) -> Template:

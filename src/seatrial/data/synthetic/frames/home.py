@@ -36,7 +36,7 @@ TABLE = """
   ~ Lights{*}, please.
 
 + add_grocery_item: Add an item to the shopping list. / Put something on the grocery list.
-  item! brand: what to buy / name of the item | {}
+  ^item! brand: what to buy / name of the item | {}
   amount! int 2 90: how many to buy / number of pieces | {} pieces | times {}
   list enum weekly party office: which list | on the {} list | to the {} list
   gives entries int 10 90: The list now has {} entries. | Added, {} entries in all.
@@ -103,18 +103,21 @@ TABLE = """
   ~ The flowers are thirsty; water them{*}.
   ~ {liters} liters should do for the plants{*}.
 
-- lock_door: Lock or unlock a door. / Change the lock of a door.
-  door! title: which door / name of the door | the {} door
-  action! enum lock unlock: what to do with the lock | {} now
-  code! digits: door code / secret number | with code {} | using code {}
-  minutes int 10 240: minutes until it reverts / how long it holds | for {} minutes
-  gives entry id: Done, logged as {}. | The lock answers with {}.
-  > Take care of{*}.
-  > Please handle the lock of{*}.
-  > The lock, please:{*}.
-  > I use code {code}; see to{*}.
-  ~ Look after the lock of{*}.
-  ~ Can you see to{*}?
+- open_gate: Let a visitor in at the gate. / Open the gate for somebody.
+  visitor! person: name of the visitor / who may come in | for {}
+  gate! title: which gate / name of the gate | at the {} gate
+  code! digits: code of the gate / secret number | with code {} | using code {}
+  minutes int 10 240: how long it stays open / minutes until it closes | for {} minutes
+  car bool: visitor comes by car | with a car | without a car
+  gives entry id: It is open, logged as {}. | The gate reports entry {}.
+  > Open up{*}.
+  > Let somebody in{*}.
+  > A visitor is here, open{*}.
+  > Please open the gate{*}.
+  > {visitor} is at the door, let them in{*}.
+  > Can you let a guest in{*}?
+  ~ Somebody wants to come in{*}.
+  ~ Unlock the entrance{*}.
 
 - bake_program: Start an oven program. / Heat the oven for a dish.
   dish! brand: what is baked / name of the dish | for the {}

@@ -21,7 +21,7 @@ TABLE = """
   ~ There is a wedding in {destination}; get me on a plane{*}.
 
 + check_flight: Check whether a flight is on time. / Get the status of a flight.
-  flight! id: flight number / code of the flight | {}
+  ^flight! id: flight number / code of the flight | {}
   date date: day of the flight / date it departs | on {}
   gives gate int 10 99: It is on time and leaves from gate {}. | No delay, go to gate {}.
   > Is flight{*} on time?
