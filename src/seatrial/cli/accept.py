@@ -5,9 +5,79 @@ from typing import Annotated
 
 import typer
 
+from seatrial.errors import EXIT_INCONCLUSIVE, EXIT_VERDICT_FAIL
 
+app = typer.Typer(help="Acceptance-test this machine: is every part what was paid for, and if not, which one?")
+limits_app = typer.Typer(help="The limits that checks are judged by.", no_args_is_help=True)
+app.add_typer(limits_app, name="limits")
+
+
+@app.callback(invoke_without_command=True)
 def accept(
-    out: Annotated[Path, typer.Option(help="where acceptance.json goes")] = Path("acceptance"),
-    json_file: Annotated[Path | None, typer.Option("--json", help="also write the result here")] = None,
+    context: typer.Context,
+    budget: Annotated[str, typer.Option(help="time to spend: 90s, 3m, 20m, 2h")] = "3m",
+    checks: Annotated[str, typer.Option(help="groups or checks, comma-separated; all when not given")] = "",
+    out: Annotated[Path, typer.Option(help="where acceptance.json, .md, .xml and the raw facts go")] = Path(
+        "runs/acceptance"
+    ),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="also write acceptance.json here; - is stdout")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs that were paid for; fewer is a FAIL")] = None,
 ) -> None:
-    """Acceptance-test this machine: is every part what was paid for, and if not, which one?"""
+    """Acceptance-test this machine: is every part what was paid for, and if not, which one?
+
+    Exit code 0: PASS or WARN; 1: FAIL; 3: INCONCLUSIVE, something could not be measured.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+
+    from seatrial.accept import catalogue, render, runner
+    from seatrial.records import CheckResult, Verdict
+
+    ladder = catalogue.choose([name.strip() for name in checks.split(",") if name.strip()])
+    seconds = catalogue.seconds_of(budget)
+    console = Console(stderr=True)
+    results: list[CheckResult] = []
+    start = time.monotonic()
+    with Live(render.table(ladder, results), console=console, auto_refresh=False) as live:
+        for result in runner.run_ladder(out, ladder, seconds, gpus):
+            results.append(result)
+            live.update(render.table(ladder, results), refresh=True)
+    acceptance = runner.conclude(out, results, time.monotonic() - start)
+    style = render.STYLES[acceptance.verdict]
+    console.print(f"\n[{style}]{acceptance.verdict}[/] in {acceptance.seconds:.0f} s; report in {out}")
+    if json_file is not None:
+        text = acceptance.model_dump_json(indent=2) + "\n"
+        if str(json_file) == "-":
+            typer.echo(text, nl=False)
+        else:
+            json_file.write_text(text)
+    codes = {Verdict.FAIL: EXIT_VERDICT_FAIL, Verdict.INCONCLUSIVE: EXIT_INCONCLUSIVE}
+    raise typer.Exit(codes.get(acceptance.verdict, 0))
+
+
+@app.command()
+def explain(check: Annotated[str, typer.Argument(help="a check, such as host.gemm")]) -> None:
+    """Print a check's question, the arithmetic and sources of its limits, and its remedy."""
+    from seatrial.accept import catalogue, render
+
+    typer.echo(render.explanation(catalogue.find(check)))
+
+
+@limits_app.command()
+def lint() -> None:
+    """Refuse limits without a source, limits that physics forbids, and limits that nothing can fail."""
+    from seatrial.accept import catalogue, limits
+
+    every = list(dict.fromkeys(limit for check in catalogue.LADDER for limit in check.limits))
+    problems = limits.lint(every)
+    for problem in problems:
+        typer.secho(f"error: {problem}", fg=typer.colors.RED, err=True)
+    if problems:
+        raise typer.Exit(EXIT_VERDICT_FAIL)
+    typer.echo(f"{len(every)} limits: each has a source, can fail, and asks for less than physics allows")

@@ -16,7 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
-app.command("accept")(accept.accept)
+app.add_typer(accept.app, name="accept")
 app.add_typer(data.app, name="data")
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)

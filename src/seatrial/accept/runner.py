@@ -1,0 +1,185 @@
+"""Puts the questions of the ladder, one after another, to a process that can be killed, and writes what came back."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self
+
+from seatrial.accept import catalogue, render
+from seatrial.accept.check import AnyCheck, Judgement, Request, judge_recorded
+from seatrial.accept.inventory import Inventory, take_inventory
+from seatrial.errors import UsageError
+from seatrial.provenance import provenance
+from seatrial.records import CheckResult, Frozen, JsonObject, Verdict, append_jsonl, final_verdict, write_json
+
+GRACE_SECONDS = 60.0
+"""Beyond what a check asked for: importing torch, starting ranks or a CUDA context from a cold disk."""
+
+
+class Acceptance(Frozen):
+    """What ``acceptance.json`` holds."""
+
+    schema_version: Literal[1] = 1
+    verdict: Verdict
+    checks: tuple[CheckResult, ...]
+    provenance: JsonObject
+    seconds: float
+
+
+def accept(
+    out: Path, *, budget_seconds: float = 180.0, checks: Sequence[str] = (), expected_gpus: int | None = None
+) -> Acceptance:
+    """Test this machine and leave ``acceptance.json`` and ``facts.jsonl`` in ``out``.
+
+    Raises:
+        UsageError: an unknown check, or ``out`` cannot be written.
+    """
+    start = time.monotonic()
+    results = tuple(run_ladder(out, catalogue.choose(checks), budget_seconds, expected_gpus))
+    return conclude(out, results, time.monotonic() - start)
+
+
+def run_ladder(
+    out: Path, checks: Sequence[AnyCheck], budget_seconds: float, expected_gpus: int | None = None
+) -> Iterator[CheckResult]:
+    """Results as they come, in the order of ``checks``. Raw facts are appended to ``out/facts.jsonl``."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "facts.jsonl").write_text("")
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error}; choose another directory") from error
+    inventory = take_inventory()
+    gpus = max(inventory.gpus, expected_gpus or 0)
+    seconds = catalogue.sampling_seconds([c for c in checks if c.needs_gpus <= gpus], budget_seconds)
+    with Worker(out / "worker.log") as worker:
+        for check in checks:
+            if check.needs_gpus > gpus:
+                yield _result(check, Judgement(Verdict.SKIPPED, why_skipped(check, inventory, gpus)), 0.0)
+                continue
+            request = Request(
+                check=check.name,
+                seconds=seconds[check.name],
+                directory=out.resolve(),
+                expected_gpus=max(inventory.gpus if inventory.on_bus else 0, expected_gpus or 0) or None,
+            )
+            start = time.monotonic()
+            answer = worker.ask(request, GRACE_SECONDS + 4 * request.seconds)
+            append_jsonl(out / "facts.jsonl", answer)
+            yield _result(check, judge_answer(check, answer), time.monotonic() - start)
+
+
+def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
+    if gpus == 0:
+        return f"no NVIDIA GPU: {inventory.driver_answer}"
+    return f"{gpus} GPU(s) here, and the question is one between {check.needs_gpus}"
+
+
+def judge_answer(check: AnyCheck, answer: JsonObject) -> Judgement:
+    """A measurement that failed, crashed or hung is INCONCLUSIVE with what stopped it."""
+    if "facts" not in answer:
+        return Judgement(Verdict.INCONCLUSIVE, f"could not be measured: {answer.get('error', 'no answer')}")
+    return judge_recorded(check, answer["facts"])
+
+
+def conclude(out: Path, results: Sequence[CheckResult], seconds: float) -> Acceptance:
+    """Grade the results and write the reports: ``acceptance.json``, ``.md`` and ``.xml`` (JUnit)."""
+    acceptance = Acceptance(
+        verdict=final_verdict(result.verdict for result in results),
+        checks=tuple(results),
+        provenance=provenance(),
+        seconds=seconds,
+    )
+    write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))
+    (out / "acceptance.md").write_text(render.markdown(acceptance))
+    (out / "acceptance.xml").write_text(render.junit(acceptance))
+    return acceptance
+
+
+def _result(check: AnyCheck, judgement: Judgement, seconds: float) -> CheckResult:
+    needs_remedy = judgement.verdict in (Verdict.WARN, Verdict.FAIL, Verdict.INCONCLUSIVE)
+    return CheckResult(
+        check=check.name,
+        question=check.question,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        measurements=judgement.measurements,
+        remedy=check.remedy if needs_remedy else "",
+        seconds=seconds,
+    )
+
+
+class Worker:
+    """A measuring process in a session of its own: killed with all its ranks when it hangs, started anew when asked."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill()
+
+    def ask(self, request: Request, timeout_seconds: float) -> JsonObject:
+        """The worker's answer, or one with ``error`` when it died or stayed silent."""
+        process = self._start()
+        requests, answers = _pipes(process)
+        try:
+            requests.write(request.model_dump_json() + "\n")
+            requests.flush()
+        except BrokenPipeError:
+            return {"check": request.check, "error": self._death()}
+        ready, _, _ = select.select([answers], [], [], timeout_seconds)
+        if not ready:
+            self._kill()
+            return {"check": request.check, "error": f"no answer within {timeout_seconds:.0f} s: killed"}
+        line = answers.readline()
+        if not line.endswith("\n"):
+            return {"check": request.check, "error": self._death()}
+        answer: JsonObject = json.loads(line)
+        return answer
+
+    def _start(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            with self._log.open("a") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "seatrial.accept.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
+        return self._process
+
+    def _death(self) -> str:
+        """What ended the worker; its last words are in the log."""
+        assert self._process is not None
+        self._kill()
+        return f"the measuring process ended with code {self._process_code}; see {self._log}"
+
+    def _kill(self) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):  # it may have ended, with all of its ranks
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process_code = self._process.wait()
+        for pipe in _pipes(self._process):
+            pipe.close()
+        self._process = None
+
+
+def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    assert process.stdin is not None and process.stdout is not None
+    return process.stdin, process.stdout
