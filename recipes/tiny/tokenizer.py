@@ -13,8 +13,9 @@ VOCABULARY = 2048
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 # A word is cut the same way after a space as after a quote, because the space is a token of its own: what has to be
-# copied from a sentence into JSON is then the same tokens in both places. Digits stand alone; punctuation may merge.
-PIECES = Regex(r"\d|[^\W\d_]+|_|[^\w]+")
+# copied from a sentence into JSON is then the same tokens in both places. Digits and line ends stand alone, so that no
+# token reaches over the border of a turn; other punctuation may merge.
+PIECES = Regex(r"\d|[^\W\d_]+|_|\n|[^\w\n]+")
 
 
 def main(texts: Path, out: Path) -> None:
