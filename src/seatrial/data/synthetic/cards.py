@@ -7,6 +7,7 @@ corpus: a card whose name is that of a tool is made again.
 
 import functools
 import random
+import re
 from dataclasses import dataclass
 
 from seatrial.data.conversation import Json
@@ -41,24 +42,19 @@ class Note:
     values: dict[str, Json]
 
 
-def card(rng: random.Random, *, most_fields: int = 5) -> Card:
-    """A card of two fields or more, at least one of them required."""
+def card(rng: random.Random, *, most_fields: int, verbs: tuple[str, ...] = (), noun: str = "") -> Card:
+    """A card of two fields or more, at least one of them required, for an action that may be given in part."""
     while True:
-        verbs = rng.choice(VERBS)
-        noun = rng.choice(NOUNS)
-        name = f"{verbs[0]}_{noun}"
-        if name not in _tool_names():
+        does, thing = verbs or rng.choice(VERBS), noun or rng.choice(NOUNS)
+        name = f"{does[0]}_{thing}"
+        made_up = rng.random() < MADE_UP_SHARE
+        roles = rng.sample(range(len(ROLES)), rng.randint(2, most_fields))
+        fields = {field.name: field for field in (_field(role, thing, made_up, rng) for role in roles)}
+        if name not in _tool_names() and len(fields) > 1 and any(field.required for field in fields.values()):
             break
-    made_up = rng.random() < MADE_UP_SHARE
-    roles = rng.sample(range(len(ROLES)), rng.randint(2, most_fields))
-    fields = tuple({field.name: field for field in (_field(role, noun, made_up, rng) for role in roles)}.values())
-    if not any(field.required for field in fields):
-        return card(rng, most_fields=most_fields)
-    about = rng.choice(_ABOUT).format(verb=verbs[0], noun=noun, adjective=rng.choice(ADJECTIVES))
-    about = about[0].upper() + about[1:]
-    return Card(
-        made_up_name(rng) if made_up else rng.choice((name, name, f"{noun}_{verbs[0]}")), about, fields, verbs, noun
-    )
+    about = _sentence(rng.choice(_ABOUT).format(verb=does[0], noun=thing, adjective=rng.choice(ADJECTIVES)))
+    name = made_up_name(rng) if made_up else rng.choice((name, name, f"{thing}_{does[0]}"))
+    return Card(name, about, tuple(fields.values()), does, thing)
 
 
 def note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note:
@@ -69,10 +65,8 @@ def note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note
     rng.shuffle(phrases)
     inside = phrases if rng.random() < 0.75 else phrases[: rng.randint(0, len(phrases))]
     template = rng.choice(_NOTES)
-    text = template.format(
-        verb=rng.choice(card.verbs), noun=card.noun, adjective=rng.choice(ADJECTIVES), rest="".join(inside)
-    )
-    text = text[0].upper() + text[1:]
+    verb, adjective = rng.choice(card.verbs), rng.choice(ADJECTIVES)
+    text = _sentence(template.format(verb=verb, noun=card.noun, adjective=adjective, rest="".join(inside)))
     for phrase in phrases[len(inside) :]:
         text += rng.choice(_AFTERTHOUGHTS).format(phrase)
     return Note(text, values)
@@ -83,7 +77,14 @@ def _phrase(field: Slot, value: Json, rng: random.Random) -> str:
     if field.kind.name == "bool" or rng.random() < 0.8:
         return " " + mention(field, value, rng)
     shown = mention(Slot("", field.kind, True, (), ("{}",)), value, rng)
-    return rng.choice((" with {0} as the {1}", ", {1} {0}", ", the {1} being {0}")).format(shown, field.descriptions[0])
+    forms = _CLAUSES if field.descriptions[0].startswith(_QUESTION_WORDS) else _APPOSITIONS
+    return rng.choice(forms).format(shown, field.descriptions[0])
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter, and ``an`` where it belongs."""
+    text = _ARTICLE.sub("an ", text)
+    return text[0].upper() + text[1:]
 
 
 def _field(role: int, noun: str, made_up: bool, rng: random.Random) -> Slot:
@@ -118,6 +119,10 @@ def _tool_names() -> frozenset[str]:
     return frozenset(frame.name for unseen in (False, True) for frame in frames(unseen=unseen))
 
 
+_ARTICLE = re.compile(r"\ba (?=[aeio])")
+_QUESTION_WORDS = ("how", "what", "when", "where", "whether", "which", "who", "whose")
+_CLAUSES = (", {1}: {0}", " ({1}: {0})")
+_APPOSITIONS = (*_CLAUSES, " with {0} as the {1}", ", {1} {0}", ", the {1} being {0}")
 _ABOUT = (
     "{verb} a {noun}",
     "{verb} the {adjective} {noun}",

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from seatrial.data.conversation import Conversation, Message, Tool, ToolCall
 from seatrial.data.synthetic.frames import Frame, frames
-from seatrial.data.synthetic.request import MASKED_SHARE, Offer, Request, ask, offer
+from seatrial.data.synthetic.request import MASKED_SHARE, Offer, Request, ask, joined, offer
 from seatrial.data.synthetic.values import Universe, draw, surface
 
 SOURCE = "synthetic"
@@ -85,7 +85,7 @@ def _single(source: _Source, rng: random.Random) -> _Row:
 
 
 def _multiple(source: _Source, rng: random.Random) -> _Row:
-    return _one_call(source, rng, distractors=rng.choice((2, 2, 3)))
+    return _one_call(source, rng, distractors=rng.choice((1, 1, 1, 2, 2, 3)))
 
 
 def _one_call(source: _Source, rng: random.Random, distractors: int) -> _Row:
@@ -96,20 +96,20 @@ def _one_call(source: _Source, rng: random.Random, distractors: int) -> _Row:
 
 def _parallel(source: _Source, rng: random.Random) -> _Row:
     """Two or three calls, of one tool or of several, in the order of the request."""
-    count = rng.choice((2, 2, 3))
+    count = rng.choice((2, 2, 2, 3))
     different = rng.random() < 0.5
     golds, others = _offers(source, rng, count) if different else _offers(source, rng, 1, distractors=1)
     steps = [
         (gold, ask(gold, rng, source.universe, held=source.held)) for gold in (golds if different else golds * count)
     ]
     first, *more = (request.text for _, request in steps)
-    text = " ".join([first, *(_joined(sentence, rng) for sentence in more)])
+    text = " ".join([first, *(joined(rng.choice(_JOINTS), sentence) for sentence in more)])
     return (_user(text, rng), _calls(steps)), _shuffled([*golds, *others], rng)
 
 
 def _irrelevant(source: _Source, rng: random.Random) -> _Row:
     """The tool that the request is for is not among those on offer."""
-    (wanted,), others = _offers(source, rng, 1, rng.choice((1, 2, 2, 3, 4)))
+    (wanted,), others = _offers(source, rng, 1, rng.choice((1, 1, 2, 2, 3)))
     request = ask(wanted, rng, source.universe, held=source.held)
     return (_user(request.text, rng), _says(rng.choice(_REFUSALS))), _shuffled(others, rng)
 
@@ -117,12 +117,12 @@ def _irrelevant(source: _Source, rng: random.Random) -> _Row:
 def _missing_argument(source: _Source, rng: random.Random) -> _Row:
     """A required value is not in the request, and the answer asks for it in the words of the schema."""
     while True:
-        (gold,), others = _offers(source, rng, 1, rng.choice((0, 1, 2)))
+        (gold,), others = _offers(source, rng, 1, rng.choice((0, 0, 1, 2)))
         missing = rng.choice([slot for slot in gold.shown if gold.requires(slot)])
         request = ask(gold, rng, source.universe, held=source.held, missing=missing)
         if request.open:
             break
-    question = rng.choice(_QUESTIONS).format(gold.descriptions[missing.name])
+    question = rng.choice(_QUESTIONS).format(gold.describes(missing))
     return (_user(request.text, rng), _says(question)), _shuffled([gold, *others], rng)
 
 
@@ -149,7 +149,7 @@ def _change(gold: Offer, before: Request, source: _Source, rng: random.Random) -
     slots = [slot for slot in gold.shown if slot.name in before.values and slot.kind.open]
     slot = rng.choice(slots)
     value = draw(slot.kind, rng, source.universe)
-    text = rng.choice(_FOLLOW_UPS).format(description=gold.descriptions[slot.name], value=surface(value))
+    text = rng.choice(_FOLLOW_UPS).format(description=gold.describes(slot), value=surface(value))
     return replace(before, text=text, values=before.values | {slot.name: value})
 
 
@@ -171,7 +171,7 @@ def _offers(source: _Source, rng: random.Random, golds: int, distractors: int = 
         pool = [frame for frame in source.frames if frame not in chosen]
         near = [frame for frame in pool if frame.domain == chosen[0].domain]
         chosen.append(rng.choice(near if near and rng.random() < 0.4 else pool))
-    most_optional = 3 if len(chosen) < 3 else 2
+    most_optional = 2 if len(chosen) == 1 else 1
     offers = [offer(frame, rng, masked=masked, most_optional=most_optional) for frame in chosen]
     return offers[:golds], offers[golds:]
 
@@ -202,12 +202,6 @@ def _calls(steps: list[tuple[Offer, Request]], first_id: int = 0) -> Message:
         for number, (gold, request) in enumerate(steps, first_id)
     )
     return Message("assistant", tool_calls=calls)
-
-
-def _joined(text: str, rng: random.Random) -> str:
-    joint = rng.choice(_JOINTS)
-    keeps_capital = text.startswith(("I ", "I'")) or joint.endswith(".")
-    return f"{joint} {text if keeps_capital else text[0].lower() + text[1:]}"
 
 
 _OPENINGS = ("Hello!", "Good morning.", "Hi there.", "I hope you are well.", "I have something for you to do.")

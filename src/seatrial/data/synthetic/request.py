@@ -8,21 +8,27 @@ from seatrial.data.synthetic.frames import REST, Frame, Slot, Template
 from seatrial.data.synthetic.values import SYLLABLES, Kind, Universe, draw, surface
 
 MASKED_SHARE = 0.3
+DESCRIBED_SHARE = 0.3
 _TYPES = {"int": "integer", "number": "number", "bool": "boolean", "list": "array"}
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A frame as one row shows it. ``names`` and ``descriptions`` are by slot name; hidden slots are in neither."""
+    """A frame as one row shows it. ``names`` holds the parameters' names by slot name; hidden slots are not in it."""
 
     frame: Frame
     tool: Tool
     names: dict[str, str]
-    descriptions: dict[str, str]
 
     @property
     def shown(self) -> list[Slot]:
         return [slot for slot in self.frame.slots if slot.name in self.names]
+
+    def describes(self, slot: Slot) -> str:
+        """What the schema calls the parameter: its description, or its name in words if it has none."""
+        name = self.names[slot.name]
+        described: str = self.tool.parameters["properties"][name].get("description", name.replace("_", " "))
+        return described
 
     def requires(self, slot: Slot) -> bool:
         return self.names[slot.name] in self.tool.parameters["required"]
@@ -45,23 +51,27 @@ class Request:
 
 
 def offer(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int) -> Offer:
-    """Show a frame with some of its optional parameters, in any order, one of them perhaps made required."""
+    """Show a frame with some of its optional parameters, in any order, one of them perhaps made required.
+
+    Parameters are described if their names are masked, else in three tools of ten.
+    """
     optional = [slot for slot in frame.slots if not slot.required]
     kept = rng.sample(optional, min(len(optional), rng.randint(0, most_optional)))
     shown = [slot for slot in frame.slots if slot.required] + kept
     rng.shuffle(shown)
     required = {slot.name for slot in shown if slot.required or (slot.kind.name != "bool" and rng.random() < 0.15)}
     names = {slot.name: made_up_name(rng) if masked else slot.name for slot in shown}
-    descriptions = {slot.name: rng.choice(slot.descriptions) for slot in shown}
+    properties = {names[slot.name]: _schema(slot.kind, rng) for slot in shown}
+    if masked or rng.random() < DESCRIBED_SHARE:
+        for slot in shown:
+            properties[names[slot.name]]["description"] = rng.choice(slot.descriptions)
     parameters = {
         "type": "object",
-        "properties": {
-            names[slot.name]: {**_schema(slot.kind, rng), "description": descriptions[slot.name]} for slot in shown
-        },
+        "properties": properties,
         "required": [names[slot.name] for slot in shown if slot.name in required],
     }
     tool = Tool(made_up_name(rng) if masked else frame.name, rng.choice(frame.descriptions), parameters)
-    return Offer(frame, tool, names, descriptions)
+    return Offer(frame, tool, names)
 
 
 def ask(offer: Offer, rng: random.Random, universe: Universe, *, held: bool, missing: Slot | None = None) -> Request:
@@ -78,6 +88,12 @@ def mention(slot: Slot, value: Json, rng: random.Random) -> str:
     if slot.kind.name == "bool":
         return rng.choice(slot.phrases[0 if value else 1 :: 2])
     return rng.choice(slot.phrases).replace("{}", surface(value))
+
+
+def joined(joint: str, sentence: str) -> str:
+    """A sentence after a word or two that lead over to it."""
+    keeps_capital = sentence.startswith(("I ", "I'", '"')) or joint.endswith(".")
+    return f"{joint} {sentence if keeps_capital else sentence[0].lower() + sentence[1:]}"
 
 
 def made_up_name(rng: random.Random) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from seatrial.data.conversation import Conversation, Json, Message
 from seatrial.data.synthetic.cards import Card, Note, card, note
 from seatrial.data.synthetic.frames import Slot
+from seatrial.data.synthetic.request import joined
 from seatrial.data.synthetic.values import STRINGS, Kind, Universe, draw, surface
 from seatrial.data.synthetic.words import NOUNS
 
@@ -51,7 +52,7 @@ def _fill_several(rng: random.Random) -> _Turns:
     steps = [(chosen, note(chosen, rng)) for chosen in rng.choices(cards, k=count)]
     text = steps[0][1].text
     for _, written in steps[1:]:
-        text += f" {rng.choice(_JOINTS)} {written.text[0].lower()}{written.text[1:]}"
+        text += f" {joined(rng.choice(_JOINTS), written.text)}"
     return _document(cards, style, text, style.filled(steps), rng)
 
 
@@ -69,8 +70,9 @@ def _lacks(rng: random.Random) -> _Turns:
         if len(needed) > 1:
             break
     missing = rng.choice(needed)
-    answer = rng.choice(_LACKS).format(missing.descriptions[0])
-    return _document(cards, _style(rng), note(chosen, rng, missing=missing).text, answer, rng)
+    style = _style(rng)
+    answer = rng.choice(_LACKS).format(style.names(missing))
+    return _document(cards, style, note(chosen, rng, missing=missing).text, answer, rng)
 
 
 def _change(rng: random.Random) -> _Turns:
@@ -81,7 +83,7 @@ def _change(rng: random.Random) -> _Turns:
     written = note(chosen, rng)
     turns = _document(cards, style, written.text, style.filled([(chosen, written)]), rng)
     field = rng.choice([field for field in chosen.fields if field.name in written.values])
-    described = field.descriptions[0]
+    described = style.names(field)
     if rng.random() < 0.4 or not field.kind.open:
         shown = json.dumps(written.values[field.name])
         return *turns, Message("user", rng.choice(_WHICH).format(described)), Message("assistant", shown)
@@ -136,6 +138,10 @@ class _Style:
     filled_one: Callable[[Card, dict[str, Json]], str]
     tag: str
 
+    def names(self, field: Slot) -> str:
+        """What a field is called in words: as the cards describe it, if they do."""
+        return field.name.replace("_", " ") if self.shown is _as_bare_schema else field.descriptions[0]
+
     def filled(self, steps: list[tuple[Card, Note]]) -> str:
         filled = []
         for chosen, written in steps:
@@ -148,7 +154,7 @@ class _Style:
 
 
 def _style(rng: random.Random) -> _Style:
-    shown = rng.choice((_as_schema, _as_schema, _as_schema, _as_fields, _as_lines, _as_signature))
+    shown = rng.choice(_SHOWN)
     return _Style(shown, rng.choice(_FILLED), rng.choice(("", "", "card", "filled", "entry", "out")))
 
 
@@ -167,12 +173,15 @@ def _document(cards: list[Card], style: _Style, note: str, answer: str, rng: ran
 
 
 def _cards(rng: random.Random, count: int) -> list[Card]:
-    """Cards that no note could confuse: no two share a verb, a noun or a name."""
-    cards: list[Card] = []
+    """Cards for different actions, though two may share the verb or the noun; later ones are the shorter."""
+    cards = [card(rng, most_fields=5 if count < 3 else 3)]
     while len(cards) < count:
-        new = card(rng, most_fields=5 if count < 3 else 3)
-        if all(new.noun != old.noun and not set(new.verbs) & set(old.verbs) and new.name != old.name for old in cards):
+        chance, old = rng.random(), rng.choice(cards)
+        verbs, noun = (old.verbs if chance < 0.15 else ()), (old.noun if 0.15 < chance < 0.3 else "")
+        new = card(rng, most_fields=3, verbs=verbs, noun=noun)
+        if all((new.verbs, new.noun) != (old.verbs, old.noun) and new.name != old.name for old in cards):
             cards.append(new)
+    rng.shuffle(cards)
     return cards
 
 
@@ -194,10 +203,17 @@ def _property(field: Slot) -> dict[str, Json]:
 
 
 def _as_schema(card: Card) -> str:
-    """JSON Schema."""
+    """JSON Schema, as tools come in, too: only what is asked for and how it is answered is another thing."""
     properties = {field.name: {**_property(field), "description": field.descriptions[0]} for field in card.fields}
     schema = {"type": "object", "properties": properties, "required": card.required}
-    return json.dumps({"title": card.name, "about": card.about, "schema": schema})
+    return json.dumps({"name": card.name, "description": card.about, "parameters": schema})
+
+
+def _as_bare_schema(card: Card) -> str:
+    """JSON Schema without descriptions but of the card itself."""
+    properties = {field.name: _property(field) for field in card.fields}
+    schema = {"type": "object", "properties": properties, "required": card.required}
+    return json.dumps({"name": card.name, "description": card.about, "parameters": schema})
 
 
 def _as_fields(card: Card) -> str:
@@ -225,6 +241,7 @@ def _as_signature(card: Card) -> str:
     return f"{card.name}({', '.join(fields)}) // {card.about}"
 
 
+_SHOWN = (_as_schema, _as_schema, _as_schema, _as_bare_schema, _as_bare_schema, _as_fields, _as_lines, _as_signature)
 _FILLED: tuple[Callable[[Card, dict[str, Json]], str], ...] = (
     lambda card, values: json.dumps({"card": card.name, "values": values}),
     lambda card, values: json.dumps({"title": card.name, "filled": values}),
