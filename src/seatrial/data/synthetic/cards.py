@@ -12,22 +12,24 @@ from dataclasses import dataclass
 
 from seatrial.data.conversation import Json
 from seatrial.data.synthetic.frames import Slot, frames, parse_slot
-from seatrial.data.synthetic.request import made_up_name, mention
+from seatrial.data.synthetic.request import MASKED_SHARE, made_up_name, mention
 from seatrial.data.synthetic.values import Kind, Universe, draw
 from seatrial.data.synthetic.words import ADJECTIVES, NOUNS, PEOPLE, ROLES, UNITS, VERBS
-
-MADE_UP_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Card:
-    """A schema to fill. ``verbs`` say the same thing: the first is the card's, notes use any of them."""
+    """A schema to fill. ``verbs`` say the same thing: the first is the card's, notes use any of them.
+
+    The names of a ``masked`` card say nothing: only its descriptions do.
+    """
 
     name: str
     about: str
     fields: tuple[Slot, ...]
     verbs: tuple[str, ...]
     noun: str
+    masked: bool
 
     @property
     def required(self) -> list[str]:
@@ -47,14 +49,14 @@ def card(rng: random.Random, *, most_fields: int, verbs: tuple[str, ...] = (), n
     while True:
         does, thing = verbs or rng.choice(VERBS), noun or rng.choice(NOUNS)
         name = f"{does[0]}_{thing}"
-        made_up = rng.random() < MADE_UP_SHARE
+        masked = rng.random() < MASKED_SHARE
         roles = rng.sample(range(len(ROLES)), rng.randint(2, most_fields))
-        fields = {field.name: field for field in (_field(role, thing, made_up, rng) for role in roles)}
+        fields = {field.name: field for field in (_field(role, thing, masked, rng) for role in roles)}
         if name not in _tool_names() and len(fields) > 1 and any(field.required for field in fields.values()):
             break
     about = _sentence(rng.choice(_ABOUT).format(verb=does[0], noun=thing, adjective=rng.choice(ADJECTIVES)))
-    name = made_up_name(rng) if made_up else rng.choice((name, name, f"{thing}_{does[0]}"))
-    return Card(name, about, tuple(fields.values()), does, thing)
+    name = made_up_name(rng) if masked else rng.choice((name, name, f"{thing}_{does[0]}"))
+    return Card(name, about, tuple(fields.values()), does, thing, masked)
 
 
 def note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note:
@@ -63,11 +65,14 @@ def note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note
     values = {field.name: draw(field.kind, rng, Universe.TEXTS) for field in given}
     phrases = [_phrase(field, values[field.name], rng) for field in given]
     rng.shuffle(phrases)
-    inside = phrases if rng.random() < 0.75 else phrases[: rng.randint(0, len(phrases))]
+    after = (
+        [] if rng.random() < 0.75 else [phrase for phrase in phrases if phrase[1] not in "([" and rng.random() < 0.5]
+    )
+    inside = [phrase for phrase in phrases if phrase not in after]
     template = rng.choice(_NOTES)
     verb, adjective = rng.choice(card.verbs), rng.choice(ADJECTIVES)
     text = _sentence(template.format(verb=verb, noun=card.noun, adjective=adjective, rest="".join(inside)))
-    for phrase in phrases[len(inside) :]:
+    for phrase in after:
         text += rng.choice(_AFTERTHOUGHTS).format(phrase)
     return Note(text, values)
 
@@ -87,7 +92,7 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _field(role: int, noun: str, made_up: bool, rng: random.Random) -> Slot:
+def _field(role: int, noun: str, masked: bool, rng: random.Random) -> Slot:
     other = noun if rng.random() < 0.3 else rng.choice(NOUNS)
     words = {"n": other, "a": rng.choice(ADJECTIVES), "u": rng.choice(UNITS), "p": rng.choice(PEOPLE)}
     pattern = _roles()[role]
@@ -101,7 +106,7 @@ def _field(role: int, noun: str, made_up: bool, rng: random.Random) -> Slot:
     if kind.name == "enum":
         kind = Kind("enum", options=tuple(rng.sample(ADJECTIVES, rng.randint(2, 4))))
     return Slot(
-        name=made_up_name(rng) if made_up else filled(rng.choice(pattern.name.split("-"))),
+        name=made_up_name(rng) if masked else filled(rng.choice(pattern.name.split("-"))),
         kind=kind,
         required=rng.random() < 0.65,
         descriptions=(filled(rng.choice(pattern.descriptions)),),
@@ -119,10 +124,10 @@ def _tool_names() -> frozenset[str]:
     return frozenset(frame.name for unseen in (False, True) for frame in frames(unseen=unseen))
 
 
-_ARTICLE = re.compile(r"\ba (?=[aeio])")
-_QUESTION_WORDS = ("how", "what", "when", "where", "whether", "which", "who", "whose")
-_CLAUSES = (", {1}: {0}", " ({1}: {0})")
-_APPOSITIONS = (*_CLAUSES, " with {0} as the {1}", ", {1} {0}", ", the {1} being {0}")
+_ARTICLE = re.compile(r"\ba (?=[aeio]|um|ur)")
+_QUESTION_WORDS = ("how", "on", "what", "when", "where", "whether", "which", "who", "whose")
+_CLAUSES = (" ({1}: {0})", " [{1} = {0}]")
+_APPOSITIONS = (_CLAUSES[0], " with {0} as the {1}", " with {1} {0}", " with the {1} being {0}")
 _ABOUT = (
     "{verb} a {noun}",
     "{verb} the {adjective} {noun}",

@@ -39,7 +39,7 @@ def _fill(rng: random.Random) -> _Turns:
     """One to four cards and a note for one of them."""
     cards = _cards(rng, rng.choice((1, 2, 2, 3, 3, 4)))
     chosen = rng.choice(cards)
-    style = _style(rng)
+    style = _style(cards, rng)
     written = note(chosen, rng)
     return _document(cards, style, written.text, style.filled([(chosen, written)]), rng)
 
@@ -48,7 +48,7 @@ def _fill_several(rng: random.Random) -> _Turns:
     """Two or three notes in a row, for one card or for different ones."""
     count = rng.choice((2, 2, 3))
     cards = _cards(rng, rng.choice((1, 2, 3)))
-    style = _style(rng)
+    style = _style(cards, rng)
     steps = [(chosen, note(chosen, rng)) for chosen in rng.choices(cards, k=count)]
     text = steps[0][1].text
     for _, written in steps[1:]:
@@ -58,7 +58,7 @@ def _fill_several(rng: random.Random) -> _Turns:
 
 def _none_fits(rng: random.Random) -> _Turns:
     wanted, *cards = _cards(rng, rng.choice((2, 3, 4)))
-    return _document(cards, _style(rng), note(wanted, rng).text, rng.choice(_NONE), rng)
+    return _document(cards, _style(cards, rng), note(wanted, rng).text, rng.choice(_NONE), rng)
 
 
 def _lacks(rng: random.Random) -> _Turns:
@@ -70,26 +70,30 @@ def _lacks(rng: random.Random) -> _Turns:
         if len(needed) > 1:
             break
     missing = rng.choice(needed)
-    style = _style(rng)
+    style = _style(cards, rng)
     answer = rng.choice(_LACKS).format(style.names(missing))
     return _document(cards, style, note(chosen, rng, missing=missing).text, answer, rng)
 
 
-def _change(rng: random.Random) -> _Turns:
-    """A filled card, then one value changed, or one value asked for."""
+def _go_on(rng: random.Random) -> _Turns:
+    """A filled card; then one value is asked for or changed, or a result comes back and is told."""
     cards = _cards(rng, rng.choice((1, 1, 2)))
     chosen = rng.choice(cards)
-    style = _style(rng)
+    style = _style(cards, rng)
     written = note(chosen, rng)
     turns = _document(cards, style, written.text, style.filled([(chosen, written)]), rng)
     field = rng.choice([field for field in chosen.fields if field.name in written.values])
-    described = style.names(field)
-    if rng.random() < 0.4 or not field.kind.open:
+    way = rng.random()
+    if way < 0.25:
+        name, value = rng.choice(NOUNS), draw(_any_kind(rng), rng, Universe.TEXTS)
+        told = rng.choice(_TOLD).format(name, surface(value))
+        return *turns, Message("user", json.dumps({name: value})), Message("assistant", told)
+    if way < 0.5 or not field.kind.open:
         shown = json.dumps(written.values[field.name])
-        return *turns, Message("user", rng.choice(_WHICH).format(described)), Message("assistant", shown)
+        return *turns, Message("user", rng.choice(_WHICH).format(style.names(field))), Message("assistant", shown)
     value = draw(field.kind, rng, Universe.TEXTS)
     changed = Note("", written.values | {field.name: value})
-    request = rng.choice(_CHANGES).format(described, surface(value))
+    request = rng.choice(_CHANGES).format(style.names(field), surface(value))
     return *turns, Message("user", request), Message("assistant", style.filled([(chosen, changed)]))
 
 
@@ -124,7 +128,7 @@ _WEIGHTS: dict[Callable[[random.Random], _Turns], float] = {
     _fill_several: 0.16,
     _none_fits: 0.09,
     _lacks: 0.09,
-    _change: 0.1,
+    _go_on: 0.1,
     _lookup: 0.06,
     _repeat: 0.04,
 }
@@ -153,8 +157,10 @@ class _Style:
         return "\n".join(filled)
 
 
-def _style(rng: random.Random) -> _Style:
+def _style(cards: list[Card], rng: random.Random) -> _Style:
     shown = rng.choice(_SHOWN)
+    if shown is _as_bare_schema and any(card.masked for card in cards):
+        shown = _as_schema
     return _Style(shown, rng.choice(_FILLED), rng.choice(("", "", "card", "filled", "entry", "out")))
 
 
@@ -226,19 +232,18 @@ def _as_fields(card: Card) -> str:
 
 def _as_lines(card: Card) -> str:
     lines = [f"{card.name}: {card.about}"]
-    for field in card.fields:
-        options = f", one of {'/'.join(field.kind.options)}" if field.kind.options else ""
-        needed = "" if field.required else ", if given"
-        lines.append(f"- {field.name} ({_type(field.kind)}{options}{needed}): {field.descriptions[0]}")
+    lines += [f"- {_signature(field)}, {field.descriptions[0]}" for field in card.fields]
     return "\n".join(lines)
 
 
 def _as_signature(card: Card) -> str:
-    fields = []
-    for field in card.fields:
-        kind = "|".join(field.kind.options) or _type(field.kind)
-        fields.append(f"{field.name}{'' if field.required else '?'}: {kind} [{field.descriptions[0]}]")
+    fields = (f"{_signature(field)} [{field.descriptions[0]}]" for field in card.fields)
     return f"{card.name}({', '.join(fields)}) // {card.about}"
+
+
+def _signature(field: Slot) -> str:
+    kind = "|".join(field.kind.options) or (f"{_type(field.kind.item)}[]" if field.kind.item else _type(field.kind))
+    return f"{field.name}{'' if field.required else '?'}: {kind}"
 
 
 _SHOWN = (_as_schema, _as_schema, _as_schema, _as_bare_schema, _as_bare_schema, _as_fields, _as_lines, _as_signature)
@@ -268,6 +273,7 @@ _JOINTS = ("Next,", "Also,", "Then", "And", "Later,", "Another thing:", "Besides
 _NONE = ("No card fits this note.", "There is no card for that.")
 _LACKS = ("The note does not say this: {}.", "Not given: {}.", "One thing is missing: {}.")
 _WHICH = ("Read back this: {}.", "What was written for {}?")
-_CHANGES = ("The same card again, with a new {}: {}.", "Change {} to {}.", "Fill it once more, only {} is {} now.")
+_TOLD = ("The {} is {}.", "It came back with {1} as the {0}.", "They sent the {}: {}.")
+_CHANGES = ("The same card again, with a new {}: {}.", "Change {} to {}.", "Fill it once more, only {} becomes {}.")
 _GIVE = ("Give me only", "Look up", "What about")
 _REWRITE = ("Write this in another way.", "All of them again, please.")

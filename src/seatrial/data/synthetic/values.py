@@ -81,13 +81,11 @@ def draw(kind: Kind, rng: random.Random, universe: Universe) -> Any:
 
 
 def surface(value: Any) -> str:
-    """How a request writes a value: strings as they are, enum words with spaces, lists as ``a, b and c``."""
+    """How a sentence writes a value: strings and numbers as they are, lists as ``a, b and c``."""
     if isinstance(value, list):
         *most, last = [surface(item) for item in value]
         return f"{', '.join(most)} and {last}" if most else last
-    if isinstance(value, str):
-        return value
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _integer(rng: random.Random, kind: Kind, universe: Universe) -> int:

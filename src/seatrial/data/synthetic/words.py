@@ -185,9 +185,9 @@ ROLES = _lines("""
     state-<n>_state-mode enum: state of the <n> / mode of the <n>
         | in {} mode | on {} | set to {} | {} style
     <a>-is_<a>-<a>_<n> bool: <n> is <a> / whether it is <a>
-        | and <a> | and not <a> | made <a> | by no means <a>
+        | that is <a> | that is not <a> | made <a> | by no means <a>
     <n>-with_<n>-has_<n> bool: a <n> comes along / <n> included
-        | with a <n> | without a <n> | and a <n> | but no <n>
+        | with a <n> | without a <n> | plus a <n> | but no <n>
     names-<n>_names-places list place: names of the <n>s / places to pass
         | by way of {} | passing {} | through {}
     helpers-<n>_team-persons list first: who takes part / team of the <n>
