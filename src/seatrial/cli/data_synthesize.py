@@ -24,6 +24,7 @@ def synthesize(
         typer.echo(json.dumps(manifest))
     else:
         Console(stderr=True).print(
-            f"{manifest['rows']} rows -> {out / manifest['file']}; {manifest['share_with_call']:.1%} of assistant turns "
-            f"hold a call; suites of {manifest['suites']['iid']['rows']}: {', '.join(manifest['suites'])}"
+            f"{manifest['rows']} rows -> {out / manifest['file']}; "
+            f"{manifest['share_with_call']:.1%} of assistant turns hold a call; "
+            f"suites of {manifest['suites']['iid']['rows']}: {', '.join(manifest['suites'])}"
         )

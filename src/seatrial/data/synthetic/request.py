@@ -61,6 +61,8 @@ def offer(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int)
     rng.shuffle(shown)
     required = {slot.name for slot in shown if slot.required or (slot.kind.name != "bool" and rng.random() < 0.15)}
     names = {slot.name: made_up_name(rng) if masked else slot.name for slot in shown}
+    if len(set(names.values())) < len(names):
+        return offer(frame, rng, masked=masked, most_optional=most_optional)
     properties = {names[slot.name]: _schema(slot.kind, rng) for slot in shown}
     if masked or rng.random() < DESCRIBED_SHARE:
         for slot in shown:
@@ -97,8 +99,8 @@ def joined(joint: str, sentence: str) -> str:
 
 
 def made_up_name(rng: random.Random) -> str:
-    """A name that says nothing. Two are the same once in millions, which callers must check."""
-    return f"{rng.choice(SYLLABLES)}{rng.choice(SYLLABLES)}_{rng.randrange(10, 1000)}"
+    """A name that says nothing. Two are the same once in half a million, so callers check."""
+    return f"{rng.choice(SYLLABLES)}{rng.choice(SYLLABLES)}{rng.randrange(10)}"
 
 
 def _write(template: Template, mentioned: list[Slot], values: dict[str, Json], rng: random.Random) -> str:

@@ -37,7 +37,7 @@ TABLE = """
 
 + add_grocery_item: Add an item to the shopping list. / Put something on the grocery list.
   ^item! brand: what to buy / name of the item | {}
-  amount! int 2 90: how many to buy / number of pieces | {} pieces | times {}
+  amount! int 2 90: how many to buy / number of pieces | times {} | in a number of {}
   list enum weekly party office: which list | on the {} list | to the {} list
   gives entries int 10 90: The list now has {} entries. | Added, {} entries in all.
   > Add to the groceries:{*}.

@@ -45,15 +45,15 @@ TABLE = """
   standing bool: standing places | to stand | to sit
   gives row id: Your tickets are in row {}. | Bought, row {}.
   > Buy for the concert{*}.
-  > Get us into the concert{*}.
-  > We want to see the show{*}.
-  > I need concert seats:{*}.
-  > Please buy for the show{*}.
-  > {band} are on tour, get us in{*}.
-  > Can you get, for a concert,{*}?
-  ~ Let us go to the concert{*}.
-  ~ I would love to hear the concert{*}; get us in.
-  ~ For our evening at the concert, buy{*}.
+  > Get us into the concert with{*}.
+  > For the show we need{*}.
+  > I need for a concert{*}.
+  > I want to go to a concert, buy{*}.
+  > {band} are on tour, get me{*}.
+  > Can you get, for a show,{*}?
+  ~ A night at the concert! Buy{*}.
+  ~ I would love to go to the show; get{*}.
+  ~ To hear {band} in concert, we need{*}.
 
 + get_weather: Get the weather forecast. / Look up the weather of a place.
   place! place: place of the forecast / where you want to know it | in {} | for {} | at {}
@@ -134,7 +134,7 @@ TABLE = """
   new bool: first visit there | as a new patient | as a known patient
   gives waiting int 10 90: Booked, the wait is {} minutes. | Be ready to wait {} minutes.
   > Make an appointment{*}.
-  > I need to see a doctor,{*}.
+  > I need a visit to the doctor{*}.
   > Book me a visit{*}.
   > I do not feel well. Get an appointment{*}.
   > Can I get a medical appointment{*}?
@@ -203,7 +203,7 @@ TABLE = """
   players int 2 40: number of players / how many play | with {} players
   gives court int 10 99: You play on court {}. | Court {} is booked.
   > Book a court{*}.
-  > We want to play{*}, get a court.
+  > We want to do some sport{*}, get a court.
   > Reserve us a court{*}.
   > I need a court{*}.
   > Is there a court{*}?

@@ -21,7 +21,7 @@ TABLE = """
 
 + convert_currency: Convert money into another currency. / Change one currency into another.
   ^amount! number 1 900: amount to convert / how much money | {}
-  from! enum dollars euros pounds yen: currency it is in / currency to change | in {} now
+  from! enum dollars euros pounds yen: currency it is in / currency to change | from {}
   to! enum francs pesos crowns rupees: currency to get / target currency | into {} | to {}
   date date: day of the exchange rate / date of the rate | at the rate of {}
   gives result number 10 900: That makes {}. | You get {}.
@@ -30,11 +30,11 @@ TABLE = """
   > Change the amount{*}.
   > Please exchange{*}.
   > Work out the exchange of{*}.
-  > I have {amount} in my pocket{*}. Convert it.
+  > I have {amount} in my pocket, change it{*}.
   > What do I get for{*}?
   ~ Tell me the value of{*}.
   ~ Exchange for me{*}.
-  ~ With {amount} on the table{*}, do the conversion.
+  ~ There is {amount} on the table; do the conversion{*}.
 
 + track_parcel: Track a parcel. / Find out where a package is.
   ^parcel! id: number of the parcel / tracking code | {}
@@ -53,7 +53,7 @@ TABLE = """
   ~ I still do not have package {parcel}. Look it up{*}.
 
 + order_product: Order a product. / Buy goods in the online shop.
-  ^product! brand: what to order / name of the product | the {} | one pack of {}
+  ^product! brand: what to order / name of the product | the {} | the product {}
   quantity! int 2 90: how many to order / number of pieces | {} pieces | in a quantity of {}
   address! place: where to deliver / delivery address | delivered to {} | shipped to {}
   express bool: fast delivery | by express | by normal mail
@@ -63,7 +63,7 @@ TABLE = """
   > I would like to order{*}.
   > Buy online{*}.
   > Please order for me{*}.
-  > I want {quantity} of them{*}; place the order.
+  > I want {quantity} of these:{*}. Place the order.
   > Place an order:{*}.
   > Get me from the online shop{*}.
   ~ Make an order for{*}.

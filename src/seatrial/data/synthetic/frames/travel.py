@@ -57,7 +57,7 @@ TABLE = """
   pickup! place: where to pick up the car / pickup city | in {} | picked up in {}
   start! date: first day of the rental / pickup date | from {} | starting {}
   days! int 2 90: rental length in days / number of days | for {} days
-  size enum small medium large: size of the car | {} in size
+  size enum small medium large: size of the car | of {} size
   automatic bool: automatic gearbox | with automatic gears | with manual gears
   gives contract id: The car is yours, contract {}. | Your rental contract is {}.
   > Rent a car{*}.
@@ -72,7 +72,7 @@ TABLE = """
   ~ On {start} my own car goes to the garage, so rent one{*}.
 
 + order_taxi: Order a taxi. / Send a cab to an address.
-  pickup! place: where to be picked up / address of the pickup | from {} | at {}
+  pickup! place: where to be picked up / address of the pickup | from {} | starting at {}
   dropoff! place: where to go / address to drive to | to {}
   time! time: pickup time / when to come | at {} | for {}
   riders int 2 40: number of riders / how many people | for {} people

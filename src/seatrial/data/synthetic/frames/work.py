@@ -78,7 +78,7 @@ TABLE = """
   words! title: words to look for / text to find | with the words {} | containing {}
   folder! brand: folder to look in / name of the folder | in the folder {} | under {}
   since date: oldest date / only files newer than this | since {} | newer than {}
-  most int 2 90: how many to list / number of results | at most {} of them | no more than {} results
+  most int 2 90: how many to list / number of results | limited to {} results | showing {} of them
   kind enum reports letters slides tables: kind of document | among the {} | only {}
   gives hits int 10 900: I found {} documents. | There are {} files.
   > Search for files{*}.
@@ -146,7 +146,7 @@ TABLE = """
 - start_server: Start a cloud server. / Run a new virtual machine.
   name! word: name of the server / what to call it | named {} | called {}
   cores! int 2 96: number of cores / how many processors | with {} cores
-  memory! int 2 900: memory in gigabytes / gigabytes of memory | {} gigabytes of memory | having {} gigabytes
+  memory! int 2 900: memory in gigabytes / gigabytes of memory | with {} gigabytes of memory | having {} gigabytes
   region enum north south east west: region of the server / where it runs | in the {} region
   backup bool: make backups | including backups | without backups
   gives address digits: It runs at address {}. | The server is up, address {}.
