@@ -90,7 +90,29 @@ def test_text_without_marks_is_prose(parser: str, text: str) -> None:
         assert parse(text, parser) == Parsed(text)
 
 
-MARKS = "<tool_call> </tool_call> [TOOL_CALLS] [ARGS] [ ] { } ``` </think> f( ) f(a= ' \" \\ud800 \0 NaN : , x".split()
+MARKS = [
+    "<tool_call>",
+    "</tool_call>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "[",
+    "]",
+    "{",
+    "}",
+    "```",
+    "</think>",
+    "f(",
+    ")",
+    "f(a=",
+    "'",
+    '"',
+    "\\ud800",
+    "\x00",
+    "NaN",
+    ":",
+    ",",
+    "x",
+]
 FRAGMENTS = st.sampled_from(
     [*MARKS, "```json\n", '{"name": "f", "arguments": {}}', '"name"', '"arguments"', "9" * 5000, "<|python_tag|>", "\n"]
 )

@@ -8,7 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from seatrial.data.conversation import Conversation, Message, Tool, ToolCall, encode
-from seatrial.data.render import Rendered, load_renderer, read_template
+from seatrial.data.render import Rendered, load_renderer
+from seatrial.data.template import shipped_template
 from tests.data.conftest import TINY_TOKENS, byte_level_tokenizer
 
 WEATHER = Tool(
@@ -64,7 +65,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
     )
-    tokenizer.chat_template = read_template("tiny")
+    tokenizer.chat_template = shipped_template("tiny").source
     tokenizer.save_pretrained(folder)
     renderer = load_renderer(folder)
 

@@ -146,7 +146,8 @@ def _mistral(text: str) -> Parsed:
     content, *calls = text.split("[TOOL_CALLS]")
     if not calls:
         return Parsed(text)
-    if re.match(r"\s*[\w.-]+(\[ARGS\])?\s*{", calls[0]):
+    name, brace, _ = calls[0].replace("[ARGS]", "").partition("{")
+    if brace and name.strip() and "[" not in name:
         return Parsed(content, tuple(_named_call(call) for call in calls))
     if len(calls) > 1:
         raise _Unreadable(Fault.SEVERAL_LISTS, text)
@@ -222,10 +223,11 @@ PARSERS: dict[str, Callable[[str], Parsed]] = {
     "hermes": _hermes,
     "llama3_json": _llama3_json,
     "mistral": _mistral,
+    "none": Parsed,
     "pythonic": _pythonic,
     "xlam": _xlam,
 }
-"""By the names vLLM gives them."""
+"""By the names vLLM gives them; 'none' takes all text for prose, as a server without a parser does."""
 
 
 def _call(value: Json, arguments_key: str = "arguments") -> ToolCall:

@@ -1,26 +1,25 @@
 """Rendering: a conversation as tokens, and which of them are trained on, through a chat template.
 
 What is trained must be what is served. The tokens of a conversation come from one tokenisation of the template's
-whole text. An assistant turn begins where the generation prompt ends and ends with its stop token; both borders
-are found by rendering prefixes of the conversation, and a row is refused unless each prefix's own tokens, which are
-what a server feeds to the model, equal the first tokens of the whole.
+whole text. An assistant turn begins where its prompt ends and ends with its stop token. A row is refused unless the
+whole begins with each prompt, in text and in tokens, for a prompt is what a server feeds to the model; and unless each
+turn, read by the parser that will serve it, gives back the text and the calls of its message.
 
-Borders are carried from text to tokens without character offsets (byte-level tokenizers report them loosely):
-added tokens such as ``<|im_end|>`` split the text before anything else happens, so the n-th of them in the text is
-the n-th of them among the tokens, and only the few characters between the last one and the border are tokenised again.
+Borders are carried from text to tokens without character offsets, which byte-level tokenizers report loosely: added
+tokens such as ``<|im_end|>`` split the text before anything else happens, so the n-th of them in the text is the n-th
+of them among the tokens, and only the few characters between the last one and the border are tokenised again.
 """
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from importlib.resources import files
 from pathlib import Path
 
 import jinja2
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -34,10 +33,15 @@ from seatrial.data.conversation import (
     template_messages,
     template_tools,
 )
+from seatrial.data.parse import Malformed, parse
+from seatrial.data.template import Template, choose_template
 from seatrial.errors import UsageError
 
 Ids = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+
+_TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError)
+"""What a chat template, which is a program of its author's, does with a conversation that it does not foresee."""
 
 
 class TrainOn(StrEnum):
@@ -61,43 +65,50 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Span:
-    """Where an assistant turn stands in the rendered text: from the end of its prompt to the end of its stop token."""
+    """Where an assistant turn stands in the rendered text: ``start`` ends its prompt, ``end`` its stop token."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Renderer:
-    """A tokenizer with a chat template, and the parser that reads the calls back out of the model's text."""
+    """A tokenizer and the chat template it writes conversations with."""
 
     tokenizer: PreTrainedTokenizerFast
-    template: str
-    parser: str
-    stops: tuple[str, ...]
+    template: Template
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Renderer, (self.tokenizer, self.template)  # what is cached stays behind
+
+    @property
+    def parser(self) -> str:
+        """Name of the parser that reads this template's calls."""
+        return self.template.parser
 
     def render(self, conversation: Conversation, train_on: TrainOn = TrainOn.ALL) -> Rendered | Rejection:
         """Tokens of the whole conversation and the mask of its targets, or why it cannot be rendered faithfully."""
-        if message := self._control_token_in(conversation):
-            return Rejection("control token in text", message)
         messages, tools = template_messages(conversation.messages), template_tools(conversation.tools)
+        if found := self._control_tokens.search(json.dumps([messages, tools], ensure_ascii=False)):
+            return Rejection("control token in text", found.group())
         try:
-            text = self._text(messages, tools, generation_prompt=False)
-            spans = self._spans(conversation.messages, messages, tools, text, train_on)
-        except jinja2.TemplateError as error:
-            return Rejection("template refuses", str(error))
+            text = self._text(messages, tools, prompt=False)
+            ids = self._encode(text)
+            spans = (
+                [] if train_on is TrainOn.TEXT else self._spans(conversation.messages, messages, tools, text, train_on)
+            )
+        except _TEMPLATE_ERRORS as error:
+            return Rejection("refused by the template or the tokenizer", f"{type(error).__name__}: {error}")
         if isinstance(spans, Rejection):
             return spans
-        ids = self._encode(text)
-        trained = np.zeros(len(ids), dtype=np.bool_)
-        if train_on is TrainOn.TEXT:
-            trained[1:] = True
-            return Rendered(ids, trained)
+        trained = np.full(len(ids), train_on is TrainOn.TEXT)
+        trained[:1] = False
         borders = _Borders(self, text, ids)
         for span in spans:
             start, end = borders.token(span.start), borders.token(span.end)
             if start is None or end is None:
-                return Rejection("prompt tokenised differently", repr(text[max(0, span.start - 20) : span.start + 20]))
+                place = text[max(0, span.start - 20) : span.start + 20]
+                return Rejection("prompt tokenised differently", f"around {place!r}")
             trained[start:end] = True
         return Rendered(ids, trained)
 
@@ -108,15 +119,15 @@ class Renderer:
             UsageError: the chat template refuses the messages.
         """
         try:
-            text = self._text(template_messages(messages), template_tools(tools), generation_prompt=True)
-        except jinja2.TemplateError as error:
-            raise UsageError(f"the chat template refuses these messages: {error}") from error
-        return self._encode(text)
+            return self._encode(self._text(template_messages(messages), template_tools(tools), prompt=True))
+        except _TEMPLATE_ERRORS as error:
+            raise UsageError(f"the chat template '{self.template.name}' refuses these messages: {error}") from error
 
-    @property
+    @cached_property
     def stop_ids(self) -> tuple[int, ...]:
         """Ids of the tokens that end an assistant turn."""
-        return tuple(self._encode(stop).item() for stop in self.stops)
+        vocabulary = self.tokenizer.get_vocab()
+        return tuple(vocabulary[stop] for stop in self.template.stops)
 
     @property
     def pad_id(self) -> int:
@@ -128,21 +139,20 @@ class Renderer:
         """Text of ``ids``, added tokens included."""
         return str(self.tokenizer.decode(np.asarray(ids).tolist(), skip_special_tokens=False))
 
-    def _text(
-        self, messages: list[dict[str, Json]], tools: list[dict[str, Json]] | None, *, generation_prompt: bool
-    ) -> str:
+    def _text(self, messages: list[dict[str, Json]], tools: list[dict[str, Json]] | None, *, prompt: bool) -> str:
         text = self.tokenizer.apply_chat_template(
             messages,
             tools=list(tools) if tools else None,
-            chat_template=self.template,
+            chat_template=self.template.source,
             tokenize=False,
-            add_generation_prompt=generation_prompt,
+            add_generation_prompt=prompt,
         )
         return str(text)
 
     def _encode(self, text: str) -> Ids:
         # The template has written the beginning-of-sequence token already; the tokenizer must not add a second.
-        return np.asarray(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+        encoded = self.tokenizer(text, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return np.asarray(encoded["input_ids"], dtype=np.int32)
 
     def _spans(
         self,
@@ -154,45 +164,72 @@ class Renderer:
     ) -> list[Span] | Rejection:
         """Spans of the assistant turns that carry loss."""
         turns = [i for i, message in enumerate(originals) if message.role == "assistant"]
-        if train_on is TrainOn.TEXT:
-            turns = []
-        elif train_on is TrainOn.LAST:
+        if train_on is TrainOn.LAST:
             turns = turns[-1:]
         spans = []
         for turn in turns:
             if originals[turn].weight == 0:
                 continue
-            before = self._text(messages[:turn], tools, generation_prompt=True) if turn else ""
-            last = turn == len(messages) - 1
-            after = text if last else self._text(messages[: turn + 1], tools, generation_prompt=False)
-            if not text.startswith(before) or not text.startswith(after) or len(before) > len(after):
+            if turn == 0:
+                return Rejection("assistant speaks first", "no prompt leads to it; give the message weight 0")
+            prompt = self._text(messages[:turn], tools, prompt=True)
+            if not text.startswith(prompt) or self._rewritten(messages, turn, tools, text):
                 return Rejection("template rewrites earlier turns", f"message {turn}")
-            end = self._stop_end(after[len(before) :])
-            if end is None:
+            # No message holds a stop token (render has looked), so the next one is the template's, after this turn.
+            stop = self._stops.search(text, len(prompt))
+            if stop is None:
                 return Rejection("no stop token after the turn", f"message {turn}")
-            spans.append(Span(len(before), len(before) + end))
+            if fault := self._misread(text[len(prompt) : stop.start()], originals[turn]):
+                return Rejection("turn does not parse back", f"message {turn}: {fault}")
+            spans.append(Span(len(prompt), stop.end()))
         return spans
 
-    def _stop_end(self, turn: str) -> int | None:
-        """End of the last stop token of ``turn``, provided that only white space follows it."""
-        trimmed = turn.rstrip()
-        return len(trimmed) if trimmed.endswith(self.stops) else None
+    def _rewritten(
+        self, messages: list[dict[str, Json]], turn: int, tools: list[dict[str, Json]] | None, text: str
+    ) -> bool:
+        """Whether the template would write ``turn`` otherwise if nothing followed it, as when it was served."""
+        if self.template.is_shipped or turn + 1 == len(messages):
+            return False
+        return not text.startswith(self._text(messages[: turn + 1], tools, prompt=False))
 
-    def _control_token_in(self, conversation: Conversation) -> str | None:
-        """A control token that stands as plain text in the conversation: it would end a turn in its middle."""
-        found = self._control_tokens.search(msgspec.json.encode(conversation).decode())
-        return found.group() if found else None
+    def _misread(self, written: str, message: Message) -> str:
+        """How the server would read ``written`` otherwise than ``message``; "" when it would not.
+
+        White space around prose is not compared: templates trim it. Neither is an empty thought, which some write.
+        """
+        if not written.strip():
+            return "it is empty"
+        parsed = parse(written, self.parser)
+        if isinstance(parsed, Malformed):
+            return f"{parsed.reason}: {parsed.detail}"
+        if re.sub(r"^\s*<think>\s*</think>", "", parsed.content).strip() != message.content.strip():
+            return f"its text becomes {parsed.content[:100]!r}"
+        if [(call.name, call.arguments) for call in parsed.calls] != [
+            (call.name, call.arguments) for call in message.tool_calls
+        ]:
+            return f"its {len(message.tool_calls)} calls become {parsed.calls!r:.200}"
+        return ""
 
     @cached_property
     def _control_tokens(self) -> re.Pattern[str]:
+        """What would end a turn or the document in its middle, and what a server would take for the template's."""
         special = [token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special]
-        return _any_of([*special, *self.stops])
+        return _any_of([*special, *self.template.stops])
 
     @cached_property
-    def _added(self) -> tuple[re.Pattern[str], Ids]:
-        """All added tokens as a pattern over text, and their ids."""
-        added = self.tokenizer.added_tokens_decoder
-        return _any_of([token.content for token in added.values()]), np.asarray(sorted(added), dtype=np.int32)
+    def _stops(self) -> re.Pattern[str]:
+        return _any_of(self.template.stops)
+
+    @cached_property
+    def _added(self) -> re.Pattern[str]:
+        return _any_of([token.content for token in self.tokenizer.added_tokens_decoder.values()])
+
+    @cached_property
+    def _is_added(self) -> Mask:
+        """By token id, whether it is an added token."""
+        is_added = np.zeros(len(self.tokenizer), dtype=np.bool_)
+        is_added[list(self.tokenizer.added_tokens_decoder)] = True
+        return is_added
 
     @cached_property
     def _encode_tail(self) -> Callable[[str], Ids]:
@@ -204,10 +241,9 @@ class _Borders:
     """Carries positions in a text to positions among its tokens."""
 
     def __init__(self, renderer: Renderer, text: str, ids: Ids) -> None:
-        pattern, added_ids = renderer._added
-        self._renderer, self._text, self._ids = renderer, text, ids
-        self._characters = [match.start() for match in pattern.finditer(text)]
-        self._tokens = np.flatnonzero(np.isin(ids, added_ids)).tolist()
+        self._encode_tail, self._text, self._ids = renderer._encode_tail, text, ids
+        self._characters = [match.start() for match in renderer._added.finditer(text)]
+        self._tokens = np.flatnonzero(renderer._is_added[ids]).tolist()
 
     def token(self, character: int) -> int | None:
         """The index such that the tokens before it are exactly those of ``text[:character]``; None if there is none."""
@@ -216,16 +252,20 @@ class _Borders:
         before = bisect_left(self._characters, character)
         start_character = self._characters[before - 1] if before else 0
         start_token = self._tokens[before - 1] if before else 0
-        tail = self._renderer._encode_tail(self._text[start_character:character])
-        end_token = start_token + len(tail)
+        tail = self._encode_tail(self._text[start_character:character])
+        end_token: int = start_token + len(tail)
         return end_token if np.array_equal(self._ids[start_token:end_token], tail) else None
 
 
 def load_renderer(model_dir: Path, template: str | None = None) -> Renderer:
-    """The tokenizer in ``model_dir`` with the chat template called ``template``, or with its own when None.
+    """The tokenizer in ``model_dir`` with the chat template called ``template``.
+
+    None stands for the template written beside the model at export, or ours for its family, or the tokenizer's own;
+    'stock' for the tokenizer's own.
 
     Raises:
-        UsageError: no tokenizer there, an unknown template, or a tokenizer without a chat template.
+        UsageError: no fast tokenizer there, an unknown template, or one that does not suit the tokenizer.
+        IntegrityError: the template beside the model is not the one of its manifest.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_dir)
@@ -233,32 +273,7 @@ def load_renderer(model_dir: Path, template: str | None = None) -> Renderer:
         raise UsageError(f"{model_dir}: no tokenizer can be loaded from it: {error}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise UsageError(f"{model_dir}: {type(tokenizer).__name__} is not a fast tokenizer (tokenizer.json)")
-    if template is None:
-        source = tokenizer.chat_template
-        if not isinstance(source, str):
-            raise UsageError(
-                f"{model_dir}: the tokenizer has no chat template; name one of: {', '.join(shipped_templates())}"
-            )
-    else:
-        source = read_template(template)
-    return Renderer(tokenizer, source, "hermes", (tokenizer.eos_token,))
-
-
-def shipped_templates() -> tuple[str, ...]:
-    """Names of the chat templates that come with seatrial."""
-    folder = files("seatrial") / "assets" / "templates"
-    return tuple(sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".jinja")))
-
-
-def read_template(name: str) -> str:
-    """Source of a shipped chat template.
-
-    Raises:
-        UsageError: no template of that name.
-    """
-    if name not in shipped_templates():
-        raise UsageError(f"no chat template called '{name}'; known: {', '.join(shipped_templates())}")
-    return (files("seatrial") / "assets" / "templates" / f"{name}.jinja").read_text()
+    return Renderer(tokenizer, choose_template(tokenizer, model_dir, template))
 
 
 def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
