@@ -10,6 +10,9 @@ from seatrial.cli.main import app
 from seatrial.data.conversation import Conversation, Message
 from seatrial.errors import UsageError
 from seatrial.evals.suite import read_result, read_suite
+from seatrial.records import write_json
+from seatrial.rundir import RunDir
+from seatrial.settings import DataSettings, ModelSettings, RunSettings, TrainSettings
 from tests.evals.conftest import ROWS, write_suite
 
 
@@ -67,6 +70,22 @@ def test_the_verb_scores_a_model_and_leaves_rows_beside_the_result(
     assert [row.id for row in rows] == ["one", "two", "three"]
     assert [row.gold for row in rows] == [row.messages[-1] for row in ROWS]
     assert all(row.score.right for row in rows)
+
+
+def test_the_result_of_a_run_goes_into_the_run(model_dir: Path, suite_file: Path, tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    run.prepare()
+    settings = TrainSettings(
+        run=RunSettings(dir=run.path), model=ModelSettings(path="tiny"), data=DataSettings(train=suite_file), lora=None
+    )
+    write_json(run.settings, settings.model_dump(mode="json"))
+    run.model.symlink_to(model_dir)
+    arguments = ["eval", str(run.path), "--suite", str(suite_file), "--max-new-tokens", "120", "--limit", "1"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0 and done.stdout == ""
+    assert "100.0% (21-100)" in done.stderr and "malformed calls: none" in done.stderr
+    result, rows = read_result(run.evals / "held_out.json")
+    assert result.n == len(rows) == 1 and result.exact_call.value == 1.0
 
 
 @pytest.mark.parametrize(

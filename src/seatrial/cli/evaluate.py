@@ -1,17 +1,11 @@
 """seatrial eval"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from seatrial.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from seatrial.evals.suite import SuiteResult
-    from seatrial.records import Proportion
 
 
 def evaluate(
@@ -38,6 +32,7 @@ def evaluate(
 
     from seatrial.evals.run import evaluate_endpoint, evaluate_model
     from seatrial.evals.suite import read_suite, write_result
+    from seatrial.evals.table import result_table
     from seatrial.rundir import RunDir
 
     console = Console(stderr=True)
@@ -60,32 +55,8 @@ def evaluate(
         )
     if out is not None:
         write_result(out, result, rows)
-    console.print(_table(result))
+    console.print(result_table(result))
     if out is not None:
         console.print(f"{out} and, row by row, {out.with_suffix('.jsonl')}")
     if json_output:
         typer.echo(result.model_dump_json(indent=2))
-
-
-def _table(result: "SuiteResult") -> "Table":
-    from rich.table import Table
-
-    table = Table(title=f"{result.suite}: {result.n} rows, {result.rows_per_s:.3g} rows/s", title_justify="left")
-    table.add_column("category")
-    for column in ("exact call", "call recall", "irrelevance", "names", "arguments", "malformed", "cut off"):
-        table.add_column(column, justify="right")
-    for category, scores in (*result.categories.items(), ("all", result)):
-        shares = (
-            scores.exact_call,
-            scores.call_recall,
-            scores.irrelevance,
-            scores.name_accuracy,
-            scores.argument_accuracy,
-        )
-        failures = sum(scores.parse_failures.values())
-        table.add_row(category, *map(_percent, shares), str(failures), str(scores.unfinished))
-    return table
-
-
-def _percent(share: "Proportion") -> str:
-    return f"{share.value:.1%} ({100 * share.low:.0f}-{100 * share.high:.0f})" if share.n else "-"

@@ -23,7 +23,7 @@ INK, FAINT, ACCENT, ALARM = "#010203", "#040506", "#070809", "#0a0b0c"
 _VARIABLES = {INK: "var(--muted)", FAINT: "var(--rule)", ACCENT: "var(--accent)", ALARM: "var(--alarm)"}
 
 _PIXELS_PER_INCH = 72  # of matplotlib's SVG user units
-_SMOOTH_FROM_STEPS = 100
+SMOOTH_FROM_STEPS = 100
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "seatrial",
@@ -54,9 +54,9 @@ def loss_chart(metrics: Sequence[JsonObject], *, width: int, height: int) -> str
     with mpl.rc_context(_STYLE):
         figure, axes = _axes(width, height)
         steps, losses = _points(kept_steps(metrics), "loss")
-        if len(steps) > _SMOOTH_FROM_STEPS:
+        if len(steps) > SMOOTH_FROM_STEPS:
             axes.plot(steps, losses, color=ACCENT, linewidth=0.8, alpha=0.35)
-            losses = _running_mean(losses, max(3, len(steps) // 50))
+            losses = _running_mean(losses, reach=max(2, len(steps) // 100))
         axes.plot(steps, losses, color=ACCENT, linewidth=1.8)
         for replay in replays_of(metrics):
             lost = [r for r in metrics if r["attempt"] < replay.attempt and r["step"] > replay.resumed_from]
@@ -97,10 +97,14 @@ def _points(records: Sequence[JsonObject], key: str) -> tuple[list[int], list[fl
     return [record["step"] for record in records], [record[key] for record in records]
 
 
-def _running_mean(values: Sequence[float], window: int) -> list[float]:
-    """Mean of the ``window`` values up to each one, of fewer at the beginning."""
+def _running_mean(values: Sequence[float], *, reach: int) -> list[float]:
+    """Mean of each value and its neighbours up to ``reach`` away, of fewer at the ends: centred, so it does not lag."""
     sums = [0.0, *itertools.accumulate(values)]
-    return [(sums[i + 1] - sums[max(0, i + 1 - window)]) / min(i + 1, window) for i in range(len(values))]
+    means = []
+    for i in range(len(values)):
+        low, high = max(0, i - reach), min(len(values), i + reach + 1)
+        means.append((sums[high] - sums[low]) / (high - low))
+    return means
 
 
 def _svg(figure: Figure, name: str) -> str:

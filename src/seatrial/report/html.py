@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
@@ -14,11 +14,11 @@ from markupsafe import Markup
 from seatrial.data.conversation import Json, Message, ToolCall
 from seatrial.evals.suite import JudgedRow
 from seatrial.records import JsonObject, Measurement, Proportion, Verdict
-from seatrial.report.charts import loss_chart, metric_chart
+from seatrial.report.charts import SMOOTH_FROM_STEPS, loss_chart, metric_chart
 from seatrial.report.collect import Comparison, Report, Training
 from seatrial.report.timeline import Replay, kept_steps, replays_of, timeline
 
-_SAMPLES_OF_A_KIND = 6
+_SAMPLES_OF_A_KIND = 8
 _LONGEST_TEXT = 800
 
 SHARES = (
@@ -69,6 +69,7 @@ def render(report: Report, *, written: datetime) -> str:
     return template.render(
         report=report,
         shares=SHARES,
+        smooth_from_steps=SMOOTH_FROM_STEPS,
         figures=list(figures(report)),
         charts=charts(training.metrics) if training and training.metrics else None,
         replays=replays_of(training.metrics) if training else [],
@@ -124,22 +125,27 @@ def _agreement(replays: Sequence[Replay], worst: float) -> str:
 
 
 def samples(comparisons: Sequence[Comparison], *, right: bool) -> list[Sample]:
-    """A few rows of each suite and category in turn, so that no kind of row crowds out the others."""
-    queues: dict[tuple[str, str], list[Sample]] = {}
+    """A few rows, suites in turn and within a suite categories in turn, so that no kind crowds out the others."""
+    suites = []
     for comparison in comparisons:
         before = {row.id: row for row in comparison.before.rows} if comparison.before else {}
+        categories: dict[str, list[Sample]] = {}
         for row in comparison.after.rows if comparison.after else ():
             if row.score.right is right:
-                queue = queues.setdefault((comparison.suite, row.score.category), [])
-                queue.append(Sample(comparison.suite, row, before.get(row.id)))
-    in_turn = [sample for turn in zip_longest(*queues.values()) for sample in turn if sample is not None]
-    return in_turn[:_SAMPLES_OF_A_KIND]
+                sample = Sample(comparison.suite, row, before.get(row.id))
+                categories.setdefault(row.score.category, []).append(sample)
+        suites.append(_in_turn(categories.values()))
+    return _in_turn(suites)[:_SAMPLES_OF_A_KIND]
+
+
+def _in_turn(queues: Iterable[Sequence[Sample]]) -> list[Sample]:
+    return [sample for turn in zip_longest(*queues) for sample in turn if sample is not None]
 
 
 def percent(share: Proportion) -> str:
     if share.n == 0:
         return "–"
-    return f"{100 * share.value:.1f} %" if 0 < share.value < 1 else f"{100 * share.value:.0f} %"
+    return f"{100 * share.value:.1f}\u00a0%" if 0 < share.value < 1 else f"{100 * share.value:.0f}\u00a0%"
 
 
 def interval(share: Proportion) -> str:
