@@ -13,7 +13,7 @@ from seatrial.evals.suite import read_result, read_suite
 from seatrial.records import write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import DataSettings, ModelSettings, RunSettings, TrainSettings
-from tests.evals.conftest import ROWS, write_suite
+from tests.evals.conftest import ROWS, conversation, write_suite
 
 
 def test_a_suite_is_named_after_its_directory_or_its_file(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_verb_scores_a_model_and_leaves_rows_beside_the_result(
 
 
 def test_the_result_of_a_run_goes_into_the_run(model_dir: Path, suite_file: Path, tmp_path: Path) -> None:
-    run = RunDir(tmp_path / "run")
+    run = RunDir(tmp_path / "run [/red]")
     run.prepare()
     settings = TrainSettings(
         run=RunSettings(dir=run.path), model=ModelSettings(path="tiny"), data=DataSettings(train=suite_file), lora=None
@@ -86,6 +86,13 @@ def test_the_result_of_a_run_goes_into_the_run(model_dir: Path, suite_file: Path
     assert "100.0% (21-100)" in done.stderr and "malformed calls: none" in done.stderr
     result, rows = read_result(run.evals / "held_out.json")
     assert result.n == len(rows) == 1 and result.exact_call.value == 1.0
+
+
+def test_a_category_is_never_markup(model_dir: Path, tmp_path: Path) -> None:
+    row = conversation("one", "weather in Paris?", Message("assistant", "-"), "[/bold]")
+    suite = write_suite(tmp_path / "[oops]", [row])
+    done = CliRunner().invoke(app, ["eval", str(model_dir), "--suite", str(suite)], catch_exceptions=False)
+    assert "[/bold]" in done.stderr and "[oops]: 1 rows" in done.stderr
 
 
 @pytest.mark.parametrize(

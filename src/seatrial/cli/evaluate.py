@@ -57,6 +57,6 @@ def evaluate(
         write_result(out, result, rows)
     console.print(result_table(result))
     if out is not None:
-        console.print(f"{out} and, row by row, {out.with_suffix('.jsonl')}")
+        console.print(f"{out} and, row by row, {out.with_suffix('.jsonl')}", markup=False, soft_wrap=True)
     if json_output:
         typer.echo(result.model_dump_json(indent=2))

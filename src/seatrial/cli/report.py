@@ -22,4 +22,4 @@ def report(
     html = render(collect(run), written=datetime.now(UTC))
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(html)
-    Console(stderr=True).print(f"{page} ({len(html) / 1000:.0f} kB)")
+    Console(stderr=True).print(f"{page} ({len(html) / 1000:.0f} kB)", markup=False, soft_wrap=True)

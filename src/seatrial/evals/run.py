@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 
 from seatrial.data.conversation import Conversation
@@ -64,7 +65,9 @@ def _judge(
     console: Console | None,
 ) -> tuple[SuiteResult, list[JudgedRow]]:
     start = time.perf_counter()
-    shown = track(answers, suite.name, len(suite.rows), console=console, disable=console is None, transient=True)
+    shown = track(
+        answers, escape(suite.name), len(suite.rows), console=console, disable=console is None, transient=True
+    )
     predictions = dict(shown)
     seconds = time.perf_counter() - start
     rows = [_judged(row, predictions[i]) for i, row in enumerate(suite.rows)]

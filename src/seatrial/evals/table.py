@@ -1,5 +1,6 @@
 """A suite's result for the terminal. Pure."""
 
+from rich.markup import escape
 from rich.table import Table
 
 from seatrial.evals.suite import SuiteResult
@@ -9,7 +10,7 @@ from seatrial.records import Proportion
 def result_table(result: SuiteResult) -> Table:
     """One line a category and the whole suite last, in 80 columns; 95 % intervals in brackets."""
     table = Table(
-        title=f"{result.suite}: {result.n} rows, {result.rows_per_s:.3g} rows/s",
+        title=f"{escape(result.suite)}: {result.n} rows, {result.rows_per_s:.3g} rows/s",
         title_justify="left",
         caption=_unreadable(result),
         caption_justify="left",
@@ -21,13 +22,13 @@ def result_table(result: SuiteResult) -> Table:
         table.add_column(column, justify="right")
     for category, scores in (*result.categories.items(), ("all", result)):
         intervals = map(_with_interval, (scores.exact_call, scores.call_recall, scores.irrelevance))
-        table.add_row(category, *intervals, *map(_percent, (scores.name_accuracy, scores.argument_accuracy)))
+        table.add_row(escape(category), *intervals, *map(_percent, (scores.name_accuracy, scores.argument_accuracy)))
     return table
 
 
 def _unreadable(result: SuiteResult) -> str:
     malformed = ", ".join(f"{count} {reason}" for reason, count in result.parse_failures.items()) or "none"
-    return f"malformed calls: {malformed}; cut off at the token limit: {result.unfinished}"
+    return f"malformed calls: {escape(malformed)}; cut off at the token limit: {result.unfinished}"
 
 
 def _with_interval(share: Proportion) -> str:
