@@ -5,7 +5,7 @@ readers load JSON lines, merges nested structs and invents nulls.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,23 +142,38 @@ def decode(line: bytes | str) -> Conversation:
     return Conversation(record.id, record.source, messages, tools, record.category, record.repairs)
 
 
+def records_file(path: Path) -> Path:
+    """``path`` itself, or the ``records.jsonl`` in it.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    file = path / "records.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"{file}: no such file; make it with `seatrial data prepare`")
+    return file
+
+
 def read_records(path: Path) -> Iterator[Conversation]:
     """Conversations of a ``records.jsonl`` file, or of the one in a directory.
 
     Raises:
         UsageError: no such file, or a line that is not a record; names file and line.
     """
-    file = path / "records.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise UsageError(f"{file}: no such file; make it with `seatrial data prepare`")
+    file = records_file(path)
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield decode(line)
-            except ValueError as error:
-                raise UsageError(
-                    f"{file}:{number}: not a seatrial record ({error}); run `seatrial data prepare`"
-                ) from error
+        yield from decode_lines(file, lines, 1)
+
+
+def decode_lines(file: Path, lines: Iterable[bytes], first: int) -> Iterator[Conversation]:
+    """Conversations of ``lines``, of which the first is line ``first`` of ``file``; raises as :func:`read_records`."""
+    for number, line in enumerate(lines, first):
+        try:
+            yield decode(line)
+        except ValueError as error:
+            raise UsageError(
+                f"{file}:{number}: not a seatrial record ({error}); run `seatrial data prepare`"
+            ) from error
 
 
 def _text(value: Json) -> str:

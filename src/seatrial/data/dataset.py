@@ -1,7 +1,7 @@
 """Records on disk as rows of tokens, ready to be packed."""
 
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from seatrial.data.conversation import Conversation, Rejection, read_records
+from seatrial.data.conversation import Rejection, decode_lines, read_records, records_file
 from seatrial.data.pack import fingerprint
 from seatrial.data.render import Rendered, Renderer, TrainOn
 from seatrial.errors import UsageError
 from seatrial.hardware import usable_cpus
 
 # Below this a pool of processes costs more to start than it saves.
-_ROWS_WORTH_A_POOL = 20_000
-_CHUNK_ROWS = 500
+_BYTES_WORTH_A_POOL = 30_000_000
+_CHUNK_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def load_rows(path: Path, renderer: Renderer, *, train_on: TrainOn, length: int,
     left_out: Counter[str] = Counter()
     rows: list[Rendered] = []
     number = 0
-    for number, rendered in enumerate(_render_all(read_records(path), renderer, train_on), 1):
+    for number, rendered in enumerate(_render_all(path, renderer, train_on), 1):
         if isinstance(rendered, Rejection):
             left_out[rendered.reason] += 1
         elif len(rendered.ids) > length:
@@ -73,30 +73,35 @@ def load_rows(path: Path, renderer: Renderer, *, train_on: TrainOn, length: int,
     return loaded
 
 
-def _render_all(
-    conversations: Iterator[Conversation], renderer: Renderer, train_on: TrainOn
-) -> Iterator[Rendered | Rejection]:
-    """Rendered in order; with many rows, by a pool of processes."""
-    head = list(itertools.islice(conversations, _ROWS_WORTH_A_POOL))
-    if len(head) < _ROWS_WORTH_A_POOL or usable_cpus() == 1:
-        yield from (renderer.render(conversation, train_on) for conversation in itertools.chain(head, conversations))
+def _render_all(path: Path, renderer: Renderer, train_on: TrainOn) -> Iterator[Rendered | Rejection]:
+    """Rendered in the order of the file; a large file by a pool of processes, which also do the decoding."""
+    file = records_file(path)
+    if file.stat().st_size < _BYTES_WORTH_A_POOL or usable_cpus() == 1:
+        yield from (renderer.render(conversation, train_on) for conversation in read_records(file))
         return
-    chunks = _chunks(itertools.chain(head, conversations))
     # spawn: a forked child would inherit the locks of threads that torch and the tokenizer already run.
     with ProcessPoolExecutor(usable_cpus(), get_context("spawn")) as pool:
-        window = usable_cpus() * 8  # bounds what is read ahead, and so the memory
-        pending = [pool.submit(_render_chunk, chunk, renderer, train_on) for chunk in itertools.islice(chunks, window)]
+        chunks = _chunks(file)
+        pending = deque(
+            pool.submit(_render_chunk, *chunk, renderer, train_on)
+            for chunk in itertools.islice(chunks, usable_cpus() * 4)  # bounds what is read ahead, and so the memory
+        )
         while pending:
-            yield from pending.pop(0).result()
+            yield from pending.popleft().result()
             pending.extend(
-                pool.submit(_render_chunk, chunk, renderer, train_on) for chunk in itertools.islice(chunks, 1)
+                pool.submit(_render_chunk, *chunk, renderer, train_on) for chunk in itertools.islice(chunks, 1)
             )
 
 
-def _render_chunk(chunk: Sequence[Conversation], renderer: Renderer, train_on: TrainOn) -> list[Rendered | Rejection]:
-    return [renderer.render(conversation, train_on) for conversation in chunk]
+def _render_chunk(
+    file: Path, first: int, lines: Sequence[bytes], renderer: Renderer, train_on: TrainOn
+) -> list[Rendered | Rejection]:
+    return [renderer.render(conversation, train_on) for conversation in decode_lines(file, lines, first)]
 
 
-def _chunks(conversations: Iterator[Conversation]) -> Iterator[list[Conversation]]:
-    while chunk := list(itertools.islice(conversations, _CHUNK_ROWS)):
-        yield chunk
+def _chunks(file: Path) -> Iterator[tuple[Path, int, list[bytes]]]:
+    with file.open("rb") as lines:
+        first = 1
+        while chunk := list(itertools.islice(lines, _CHUNK_ROWS)):
+            yield file, first, chunk
+            first += len(chunk)

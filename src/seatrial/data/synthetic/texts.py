@@ -246,7 +246,8 @@ def _signature(field: Slot) -> str:
     return f"{field.name}{'' if field.required else '?'}: {kind}"
 
 
-_SHOWN = (_as_schema, _as_schema, _as_schema, _as_bare_schema, _as_bare_schema, _as_fields, _as_lines, _as_signature)
+# Most often as signatures, which is how the tiny model's chat template shows tools.
+_SHOWN = (*[_as_lines] * 6, *[_as_signature] * 2, _as_fields, _as_schema, _as_bare_schema)
 _FILLED: tuple[Callable[[Card, dict[str, Json]], str], ...] = (
     lambda card, values: json.dumps({"card": card.name, "values": values}),
     lambda card, values: json.dumps({"title": card.name, "filled": values}),
@@ -270,7 +271,7 @@ _HEADINGS = (
     "Cards:",
 )
 _JOINTS = ("Next,", "Also,", "Then", "And", "Later,", "Another thing:", "Besides that,", "When that is done,")
-_NONE = ("No card fits this note.", "There is no card for that.")
+_NONE = ("No card fits this note.", "Nothing here is for that.")
 _LACKS = ("The note does not say this: {}.", "Not given: {}.", "One thing is missing: {}.")
 _WHICH = ("Read back this: {}.", "What was written for {}?")
 _TOLD = ("The {} is {}.", "It came back with {1} as the {0}.", "They sent the {}: {}.")
