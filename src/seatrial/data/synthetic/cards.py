@@ -146,7 +146,7 @@ _NOTES = (
     "do not forget to {verb} the {noun}{rest}.",
     "is there a way to {verb} a {adjective} {noun}{rest}?",
     "you should {verb} her {noun}{rest}.",
-    "there is a {adjective} {noun} that I want to {verb}{rest}.",
+    "there is a {adjective} {noun} for us to {verb}{rest}.",
     "what about this {noun}? We must {verb} it{rest}.",
     "I was told to {verb} his {adjective} {noun}{rest}, so go on.",
     "let us {verb} another {noun}{rest}.",

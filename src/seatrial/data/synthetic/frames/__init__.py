@@ -9,14 +9,14 @@ A frame is one tool, written in a small table:
       outdoor bool: sit outside | outside | inside
       gives reference id: The table is booked under {}.
       > Book a table{*}.
-      ~ I am hungry, get us a table{*}.
+      ~ I am hungry, get me in{*}.
 
-``+`` begins a frame of training, ``-`` one that training never sees. A slot has a name (``!`` when required, ``^``
-when it is the object of the sentence and stands first), a kind of value (see
-:class:`~seatrial.data.synthetic.values.Kind`), descriptions between slashes, and the phrases that mention it; a bool
-has phrases for true and for false in turn. ``gives`` is the tool's result and the answer
-that tells it. ``>`` is a request, ``~`` one held out as an unseen phrasing; in both ``{slot}`` stands for a bare
-value and ``{*}`` for the phrases of all slots that are mentioned and not named in it, in any order.
+``+`` begins a frame of training, ``-`` one that training never sees. A slot has a name (with ``!`` when required, and
+``^`` when it is the object of the sentence and stands first), a kind of value (:meth:`Kind.parse`), descriptions
+between slashes, and the phrases that mention it; a bool has phrases for true and for false in turn. ``gives`` is the
+tool's result and the answers that tell it. ``>`` is a request, ``~`` one held out as an unseen phrasing; in both
+``{slot}`` stands for a bare value and ``{*}`` for the phrases of all slots that are mentioned and not named in it, in
+any order. A request begins with a word, never with a value, so that another sentence can lead over to it.
 """
 
 import functools
@@ -32,7 +32,7 @@ REST = "*"
 
 @dataclass(frozen=True)
 class Slot:
-    """One parameter. ``phrases`` are texts around the value, as (before, after); of a bool, true ones then false."""
+    """One parameter. In ``phrases`` ``{}`` is the value; of a bool they say true, false, true, false, and so on."""
 
     name: str
     kind: Kind
@@ -130,6 +130,6 @@ def _parse_template(text: str, slots: tuple[Slot, ...]) -> Template:
     pieces = tuple(re.split(r"\{(\*|\w+)\}", text))
     named = frozenset(pieces[1::2]) - {REST}
     unknown = named - {slot.name for slot in slots}
-    if unknown or REST not in pieces:
-        raise ValueError(f"names {sorted(unknown)} or lacks {{*}}: {text!r}")
+    if unknown or REST not in pieces or not pieces[0]:
+        raise ValueError(f"names {sorted(unknown)}, lacks {{*}} or begins with a value: {text!r}")
     return Template(text, pieces, named)

@@ -16,7 +16,7 @@ TABLE = """
   > Keep the temperature{*}.
   ~ Turn the thermostat{*}.
   ~ Would you bring the temperature{*}?
-  ~ {degrees} degrees would be nice{*}.
+  ~ It would be nice to have {degrees} degrees{*}.
 
 + dim_lights: Change the brightness of lights. / Dim or brighten the lights.
   room! title: room with the lights / name of the room | in the {} room
@@ -101,7 +101,7 @@ TABLE = """
   > Give the plants a drink{*}.
   ~ Sprinkle the garden{*}.
   ~ The flowers are thirsty; water them{*}.
-  ~ {liters} liters should do for the plants{*}.
+  ~ Some {liters} liters should do for the plants{*}.
 
 - open_gate: Let a visitor in at the gate. / Open the gate for somebody.
   visitor! person: name of the visitor / who may come in | for {}
@@ -114,7 +114,7 @@ TABLE = """
   > Let somebody in{*}.
   > A visitor is here, open{*}.
   > Please open the gate{*}.
-  > {visitor} is at the door, let them in{*}.
+  > Now {visitor} is at the door, let them in{*}.
   > Can you let a guest in{*}?
   ~ Somebody wants to come in{*}.
   ~ Unlock the entrance{*}.

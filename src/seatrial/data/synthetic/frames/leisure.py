@@ -49,7 +49,7 @@ TABLE = """
   > For the show we need{*}.
   > I need for a concert{*}.
   > I want to go to a concert, buy{*}.
-  > {band} are on tour, get me{*}.
+  > Soon {band} will be on stage, get me{*}.
   > Can you get, for a show,{*}?
   ~ A night at the concert! Buy{*}.
   ~ I would love to go to the show; get{*}.
@@ -188,7 +188,7 @@ TABLE = """
   > Register a runner{*}.
   > Sign up a runner{*}.
   > Please enter a runner{*}.
-  > {runner} wants to run; register{*}.
+  > Our friend {runner} wants to run; register{*}.
   > One more start place{*}.
   > Can a runner still start{*}?
   ~ Put a runner on the list{*}.

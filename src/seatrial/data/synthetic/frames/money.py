@@ -132,7 +132,7 @@ TABLE = """
   > I need a new account{*}.
   > Create an account at the bank{*}.
   > Set up an account{*}.
-  > {holder} wants to bank with us; open it{*}.
+  > Our customer {holder} wants a new account{*}.
   > Can the bank open an account{*}?
   ~ A bank account, please,{*}.
   ~ Get an account going{*}.

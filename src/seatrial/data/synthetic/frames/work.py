@@ -14,7 +14,7 @@ TABLE = """
   > I need a mail sent{*}.
   > Please mail{*}.
   > Drop a line{*}.
-  > {to} waits for news, send a mail{*}.
+  > Somebody at {to} waits for news, send a mail{*}.
   ~ An email should go out{*}.
   ~ Let them know by mail{*}.
   ~ Compose a mail{*} and send it.
@@ -49,7 +49,7 @@ TABLE = """
   > Open a ticket{*}.
   > There is a fault{*}, please report it.
   > I found a bug{*}.
-  > {program} crashes, file a ticket{*}.
+  > Again {program} crashes, file a ticket{*}.
   > File a problem report{*}.
   > Something is broken{*}. Make a ticket.
   ~ Tell support about a fault{*}.
@@ -67,7 +67,7 @@ TABLE = """
   > Give{*}.
   > Hand over{*}.
   > Please pass{*}.
-  > {person} has time; assign the work{*}.
+  > Surely {person} has time; assign the work{*}.
   > I want to delegate{*}.
   > Can you assign{*}?
   ~ Delegate{*}, please.
@@ -136,7 +136,7 @@ TABLE = """
   gives slot id: The interview has the number {}. | Planned as {}.
   > Plan a job interview{*}.
   > Set up an interview{*}.
-  > {candidate} applied for a job, plan the interview{*}.
+  > Since {candidate} applied for a job, plan the interview{*}.
   > We want to interview a candidate{*}.
   > Please invite for an interview{*}.
   > The interview should be{*}, please plan it.
