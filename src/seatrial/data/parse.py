@@ -58,6 +58,11 @@ def parse(text: str, parser: str) -> Parsed | Malformed:
         return Malformed(unreadable.reason, unreadable.detail)
 
 
+def without_empty_thought(content: str) -> str:
+    """Prose after the empty thought that some templates write where a model is not to think."""
+    return re.sub(r"^\s*<think>\s*</think>", "", content)
+
+
 class _Unreadable(Exception):
     def __init__(self, reason: Fault, place: object) -> None:
         super().__init__(reason)

@@ -33,9 +33,12 @@ from seatrial.data.conversation import (
     template_messages,
     template_tools,
 )
-from seatrial.data.parse import Malformed, parse
-from seatrial.data.template import Template, choose_template
+from seatrial.data.parse import Malformed, parse, without_empty_thought
+from seatrial.data.template import SHIPPED, STOCK, Template, choose_template, shipped_template
 from seatrial.errors import UsageError
+
+TINY = Path(__file__).resolve().parents[1] / "assets" / "tiny"
+"""Directory of the tiny model that comes with seatrial."""
 
 Ids = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -202,7 +205,7 @@ class Renderer:
         parsed = parse(written, self.parser)
         if isinstance(parsed, Malformed):
             return f"{parsed.reason}: {parsed.detail}"
-        if re.sub(r"^\s*<think>\s*</think>", "", parsed.content).strip() != message.content.strip():
+        if without_empty_thought(parsed.content).strip() != message.content.strip():
             return f"its text becomes {parsed.content[:100]!r}"
         if [(call.name, call.arguments) for call in parsed.calls] != [
             (call.name, call.arguments) for call in message.tool_calls
@@ -274,6 +277,28 @@ def load_renderer(model_dir: Path, template: str | None = None) -> Renderer:
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise UsageError(f"{model_dir}: {type(tokenizer).__name__} is not a fast tokenizer (tokenizer.json)")
     return Renderer(tokenizer, choose_template(tokenizer, model_dir, template))
+
+
+def named_renderer(name: str, model_dir: Path | None = None) -> Renderer:
+    """The renderer a person means by ``name``: a template's name or a model directory.
+
+    A template that is named without a model is given the vocabulary of the tiny model that comes with seatrial, and
+    the control tokens the template writes: enough to prove the template, not for the lengths of another tokenizer.
+
+    Raises:
+        UsageError, IntegrityError: as :func:`load_renderer`.
+    """
+    if model_dir is not None:
+        return load_renderer(model_dir, name)
+    if name not in SHIPPED:
+        if name == STOCK or not Path(name).is_dir():
+            raise UsageError(f"'{name}' is neither a model directory nor one of the templates {', '.join(SHIPPED)}")
+        return load_renderer(Path(name))
+    template, tokenizer = shipped_template(name), load_renderer(TINY, "tiny").tokenizer
+    tokenizer.add_tokens(re.findall(r"<\|\w+\|>|\[/?[A-Z_]+\]|</s>", template.source), special_tokens=True)
+    tokenizer.add_tokens(list(template.stops), special_tokens=True)
+    tokenizer.bos_token, tokenizer.eos_token = "<|begin_of_text|>", template.stops[0]
+    return Renderer(tokenizer, template)
 
 
 def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
