@@ -14,7 +14,7 @@ class Reason(StrEnum):
     WRONG_SHAPE = "wrong_shape"
     UNKNOWN_FORMAT = "unknown_format"
     NESTED_TOO_DEEP = "nested_too_deep"
-    NOT_UNICODE = "not_unicode"
+    NOT_ENCODABLE = "not_encodable"
     # its tools
     BAD_TOOLS = "bad_tools"
     BAD_SCHEMA = "bad_schema"
@@ -40,6 +40,14 @@ class Reason(StrEnum):
     CALL_WITHOUT_RESPONSE = "call_without_response"
     RESPONSE_WITHOUT_CALL = "response_without_call"
     MALFORMED_RESPONSE = "malformed_response"
+    # a faithful row that is not wanted
+    DUPLICATE = "duplicate"
+    NEAR_DUPLICATE = "near_duplicate"
+    CONTAMINATED = "contaminated"
+    STRADDLES_SPLIT = "straddles_split"
+
+
+UNWANTED = frozenset({Reason.DUPLICATE, Reason.NEAR_DUPLICATE, Reason.CONTAMINATED, Reason.STRADDLES_SPLIT})
 
 
 class Unfaithful(Exception):

@@ -37,6 +37,8 @@ def well_formed(conversation: Conversation) -> Conversation | Rejection:
         return _check_calls(conversation, signatures)
     except Unfaithful as error:
         return error.rejection
+    except RecursionError:
+        return Rejection(Reason.NESTED_TOO_DEEP.value, "arguments are nested deeper than they can be checked")
 
 
 def accepts(tool: Tool, arguments: dict[str, Json]) -> bool:
@@ -111,8 +113,10 @@ def _check_turns(messages: Sequence[Message]) -> None:
                 raise Unfaithful(Reason.ROLE_ORDER, f"message {number}: {role} after {previous or 'nothing'}")
             if not message.tool_calls and not message.content.strip():
                 raise Unfaithful(Reason.EMPTY_TURN, f"message {number}: {role} says nothing")
+        if message.tool_calls and role != "assistant":
+            raise Unfaithful(Reason.ROLE_ORDER, f"message {number}: {role} holds a call")
         for call in message.tool_calls:
-            if role != "assistant" or not call.id or call.id in seen:
+            if not call.id or call.id in seen:
                 raise Unfaithful(Reason.CALL_IDS_DO_NOT_PAIR, f"message {number}: call id {call.id!r}")
             seen.add(call.id)
             unanswered[call.id] = None
@@ -154,53 +158,51 @@ def _is_valid(arguments: dict[str, Json], signature: _Signature) -> bool:
 
 
 def _mend(call: ToolCall, tool: Tool) -> tuple[ToolCall, Tool, list[str]]:
-    """Leave out null arguments that the schema does not allow, widen integers that the call contradicts."""
+    """Leave out nulls that the schema does not allow, widen integers that the call disproves, refuse the rest."""
     signature = _signature(tool)
     repairs: list[str] = []
-    arguments = dict(call.arguments)
-    required = tool.parameters.get("required", ())
-    for name in [name for name, value in arguments.items() if value is None and name not in required]:
-        declared = tool.parameters.get("properties", {}).get(name)
-        if (declared is None and signature.known is not None) or (
-            isinstance(declared, dict) and not _allows_null(declared)
-        ):
-            del arguments[name]
-            repairs.append(f"null_argument_dropped: {call.name}.{name}")
-    call = msgspec.structs.replace(call, arguments=arguments)
+    arguments = {name: value for name, value in call.arguments.items() if not _is_stray_null(name, call, tool)}
+    repairs += [f"null_argument_dropped: {call.name}.{name}" for name in call.arguments.keys() - arguments.keys()]
     if signature.known is not None and (unknown := sorted(arguments.keys() - signature.known)):
         raise Unfaithful(Reason.UNDECLARED_ARGUMENT, f"{call.name}({excerpt(', '.join(unknown))})")
     parameters = tool.parameters
     for error in signature.validator.iter_errors(arguments):
-        path = list(error.schema_path)
-        if path[-1:] != ["type"] or not isinstance(error.instance, float):
-            continue
-        parameters = _widened(parameters, path)
-        if parameters is not tool.parameters:
-            place = ".".join(str(part) for part in error.instance_path)
-            repairs.append(f"int_widened_to_number: {call.name}.{place}")
+        if isinstance(error.instance, float):
+            widened = _widened(parameters, error.schema_path)
+            if widened is not parameters:
+                parameters = widened
+                repairs.append(f"int_widened_to_number: {_place(call, error)}")
     tool = msgspec.structs.replace(tool, parameters=parameters)
-    if error := next(_signature(tool).validator.iter_errors(arguments), None):
-        place = ".".join([call.name, *(str(part) for part in error.instance_path)])
-        raise Unfaithful(Reason.ARGUMENTS_VIOLATE_SCHEMA, f"{place}: {excerpt(error.message)}")
-    return call, tool, repairs
+    for error in _signature(tool).validator.iter_errors(arguments):
+        raise Unfaithful(Reason.ARGUMENTS_VIOLATE_SCHEMA, f"{_place(call, error)}: {excerpt(error.message)}")
+    return msgspec.structs.replace(call, arguments=arguments), tool, repairs
 
 
-def _allows_null(schema: Json) -> bool:
-    return jsonschema_rs.Draft202012Validator(schema, retriever=_refuse_remote).is_valid(None)
+def _is_stray_null(name: str, call: ToolCall, tool: Tool) -> bool:
+    """A null that Arrow invented or that stands for "not given": optional, and not allowed by the schema."""
+    if call.arguments[name] is not None or name in tool.parameters.get("required", ()):
+        return False
+    signature = _signature(tool)
+    if signature.known is not None and name not in signature.known:
+        return True
+    return any(error.instance_path == [name] for error in signature.validator.iter_errors(call.arguments))
+
+
+def _place(call: ToolCall, error: jsonschema_rs.ValidationError) -> str:
+    return ".".join([call.name, *(str(part) for part in error.instance_path)])
 
 
 def _widened(schema: Json, path: Sequence[str | int]) -> Json:
-    """A copy of ``schema`` in which the ``type`` at ``path`` says number instead of integer."""
+    """A copy of ``schema`` whose ``type`` at ``path`` says number for integer; itself where nothing says so."""
     if not path:
-        match schema:
-            case "integer":
-                return "number"
-            case list() if "integer" in schema:
-                return ["number" if kind == "integer" else kind for kind in schema if kind != "number"]
-            case _:
-                return schema
+        if isinstance(schema, list) and "integer" in schema:
+            return [kind for kind in schema if kind not in ("integer", "number")] + ["number"]
+        return "number" if schema == "integer" else schema
     head, *rest = path
-    inner = schema[head]
+    try:
+        inner = schema[head]
+    except (TypeError, LookupError):  # the path leads through a reference
+        return schema
     widened = _widened(inner, rest)
     if widened is inner:
         return schema

@@ -1,34 +1,23 @@
 """glaiveai/glaive-function-calling-v2: two flat strings a row, or the same rows in ShareGPT form."""
 
-import json
 import re
 from functools import lru_cache
 
-import msgspec
-
 from seatrial.data.conversation import Conversation, Tool
-from seatrial.data.notation import read_json
+from seatrial.data.notation import read_concatenated, read_json
 from seatrial.data.reason import Reason, Unfaithful, excerpt
-from seatrial.data.schema import normalise_tools
+from seatrial.data.schema import normalise_declarations
 from seatrial.data.sources import sharegpt
-from seatrial.data.sources.turns import (
-    Call,
-    Json,
-    Row,
-    Turn,
-    arguments_of,
-    call_of,
-    converter,
-    id_of,
-    messages_of,
-    text_of,
-)
+from seatrial.data.sources.turns import Call, Row, Turn, arguments_of, call_of, converter, id_of, messages_of, text_of
 
 END = "<|endoftext|>"
 MARKER = "<functioncall>"
-HEADER = re.compile(r"(?:\A\s*|\n\n+)(USER|ASSISTANT|FUNCTION RESPONSE): ?")
+HEADER = re.compile(r"\n\n(USER|ASSISTANT|FUNCTION RESPONSE):")
+# Neither JSON nor a Python literal: a single-quoted string that holds JSON with raw apostrophes.
 QUOTED_ARGUMENTS = re.compile(r"""\{\s*"name":\s*"([^"]*)",\s*"arguments":\s*'(.*)'\s*\}""", re.DOTALL)
-BOILERPLATE = (
+# What every row's system string says; the chat template of the trained model takes its place.
+ENVELOPES = (
+    "",
     "You are a helpful assistant with access to the following functions. Use them if required -",
     "You are a helpful assistant, with no access to external functions.",
 )
@@ -36,41 +25,34 @@ BOILERPLATE = (
 
 @converter
 def convert(row: Row) -> Conversation:
-    """``{"system": str, "chat": str}``, or ShareGPT turns, told apart by the row's keys."""
+    """``{"system": str, "chat": str}``, or ShareGPT turns; the row's keys tell which.
+
+    ``system`` is a prompt and any number of JSON objects one after another. ``chat`` holds the turns under headers
+    after blank lines; an assistant's turn ends in ``<|endoftext|>``, and ``<functioncall>`` opens its one call.
+    """
     if "conversations" in row and "chat" not in row:
         return sharegpt.read(row, "glaive")
     prompt, tools, repairs = _read_system(text_of(row, "system"))
-    turns = [Turn("system", prompt)] if prompt else []
+    turns = [] if prompt in ENVELOPES else [Turn("system", prompt)]
     turns += _read_chat(text_of(row, "chat"))
     return Conversation(id_of(row), "glaive", messages_of(turns), tools, repairs=repairs)
 
 
 @lru_cache(maxsize=8192)
 def _read_system(system: str) -> tuple[str, tuple[Tool, ...], tuple[str, ...]]:
-    """The prompt (empty for the dataset's own envelope), and the JSON objects that follow it one after another."""
     text = system.strip().removeprefix("SYSTEM:").strip()
     start = text.find("{")
-    prompt = (text if start < 0 else text[:start]).strip()
-    tools, repairs = normalise_tools(_concatenated(text[start:]) if start >= 0 else None)
-    return "" if prompt in BOILERPLATE else prompt, tools, repairs
-
-
-def _concatenated(text: str) -> list[Json]:
-    decoder = json.JSONDecoder()
-    values, position = [], 0
-    while position < len(text):
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except ValueError as error:
-            raise Unfaithful(Reason.BAD_TOOLS, f"{error}: {excerpt(text[position:])}") from error
-        values.append(value)
-        while position < len(text) and text[position].isspace():
-            position += 1
-    return values
+    if start < 0:
+        return text, (), ()
+    try:
+        declarations = read_concatenated(text[start:])
+    except ValueError as error:
+        raise Unfaithful(Reason.BAD_TOOLS, f"{error}: {excerpt(text[start:])}") from error
+    return text[:start].strip(), *normalise_declarations(declarations)
 
 
 def _read_chat(chat: str) -> list[Turn]:
-    before, *parts = HEADER.split(chat)
+    before, *parts = HEADER.split("\n\n" + chat.lstrip())
     if before.strip():
         raise Unfaithful(Reason.WRONG_SHAPE, f"text before the first turn: {excerpt(before)}")
     return [_read_turn(speaker, body.strip()) for speaker, body in zip(parts[::2], parts[1::2], strict=True)]
@@ -91,11 +73,16 @@ def _read_turn(speaker: str, body: str) -> Turn:
 
 
 def _read_call(text: str) -> Call:
-    """``{"name": "f", "arguments": '{"a": 1}'}``: JSON but for the quotes around the arguments."""
     if quoted := QUOTED_ARGUMENTS.fullmatch(text):
         name, arguments = quoted.groups()
         return Call(name, arguments_of(arguments, name))
     try:
-        return call_of(read_json(text))
-    except msgspec.DecodeError as error:
-        raise Unfaithful(Reason.MALFORMED_CALL, f"{error}: {excerpt(text)}") from error
+        value = read_json(text)
+    except ValueError as error:
+        raise Unfaithful(_why_malformed(text), f"{error}: {excerpt(text)}") from error
+    return call_of(value)
+
+
+def _why_malformed(text: str) -> Reason:
+    """A whole call with something after it is another defect than a broken call."""
+    return Reason.TEXT_AFTER_CALL if QUOTED_ARGUMENTS.match(text) else Reason.MALFORMED_CALL

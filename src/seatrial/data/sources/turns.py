@@ -1,12 +1,13 @@
-"""What the formats without call ids share: reading a call's text, and handing each response its call's id."""
+"""What the sources share: reading fields of a row, reading a call, and pairing calls with their responses."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import msgspec
+
 from seatrial.data.conversation import Conversation, Message, Rejection, Role, ToolCall
-from seatrial.data.notation import read_json
+from seatrial.data.notation import json_text, read_json
 from seatrial.data.reason import Reason, Unfaithful, excerpt
 
 Json = Any
@@ -14,21 +15,23 @@ Row = dict[str, Json]
 Converter = Callable[[Row], Conversation | Rejection]
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call before it has an id."""
+class Call(msgspec.Struct, frozen=True):
+    """A call as its row has it; most formats know no ids."""
 
     name: str
     arguments: dict[str, Json]
+    id: str = ""
 
 
-@dataclass(frozen=True)
-class Turn:
-    """One turn before its calls have ids."""
+class Turn(msgspec.Struct, frozen=True):
+    """One turn as its row has it. A tool turn may say whom it answers, by ``answers_id`` or by ``name``."""
 
     role: Role
     content: str = ""
     calls: tuple[Call, ...] = ()
+    answers_id: str = ""
+    name: str = ""
+    weight: float = 1.0
 
 
 def converter(read: Callable[[Row], Conversation]) -> Converter:
@@ -54,19 +57,40 @@ def text_of(row: Row, key: str) -> str:
     return value
 
 
+def list_of(row: Row, key: str) -> list[Json]:
+    """``row[key]``, which must be a list, or JSON text of one."""
+    value = row.get(key)
+    if isinstance(value, str):
+        try:
+            value = read_json(value)
+        except ValueError as error:
+            raise Unfaithful(Reason.WRONG_SHAPE, f"{key}: {error}: {excerpt(value)}") from error
+    if not isinstance(value, list):
+        raise Unfaithful(Reason.WRONG_SHAPE, f"{key} is {type(value).__name__}, not a list")
+    return value
+
+
 def id_of(row: Row) -> str:
     """The row's own id as text, empty when it has none; the pipeline then numbers it."""
     value = row.get("id")
     return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
 
 
-def call_of(value: Json) -> Call:
+def call_of(value: Json, id: str = "") -> Call:
     """A call from ``{"name": ..., "arguments": {...}}``; arguments may be their own JSON text."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise Unfaithful(Reason.MALFORMED_CALL, f"not an object with a name: {excerpt(value)}")
     if "arguments" not in value:
-        raise Unfaithful(Reason.MALFORMED_CALL, f"{value['name']}: no arguments")
-    return Call(value["name"], arguments_of(value["arguments"], value["name"]))
+        raise Unfaithful(Reason.MALFORMED_CALL, f"{value['name']}: no arguments: {excerpt(value)}")
+    return Call(value["name"], arguments_of(value["arguments"], value["name"]), id)
+
+
+def calls_of(value: Json) -> tuple[Call, ...]:
+    """One call or a list of parallel ones."""
+    calls = value if isinstance(value, list) else [value]
+    if not calls:
+        raise Unfaithful(Reason.MALFORMED_CALL, "an empty list of calls")
+    return tuple(call_of(call) for call in calls)
 
 
 def arguments_of(value: Json, name: str) -> dict[str, Json]:
@@ -81,21 +105,60 @@ def arguments_of(value: Json, name: str) -> dict[str, Json]:
     return value
 
 
+def split_responses(text: str, calls: int) -> list[str]:
+    """The responses to ``calls`` parallel calls that came as one JSON list of as many results; else the text alone."""
+    if calls < 2:
+        return [text]
+    try:
+        results = read_json(text)
+    except ValueError:
+        return [text]
+    if not isinstance(results, list) or len(results) != calls:
+        return [text]
+    return [json_text(result) for result in results]
+
+
+def pending_calls(turns: list[Turn]) -> int:
+    """How many calls of the last assistant turn have no response yet."""
+    for answered, turn in enumerate(reversed(turns)):
+        if turn.role != "tool":
+            return len(turn.calls) - answered
+    return 0
+
+
 def messages_of(turns: Iterable[Turn]) -> tuple[Message, ...]:
-    """Number the calls and give each response, in order, the id and name of the call that it answers."""
+    """Messages with numbered calls, each response paired with the call that it answers.
+
+    Calls keep the ids they have and are numbered otherwise. A response goes to the call whose id it gives; without
+    one, to the first unanswered call of the name it gives; without either, to the first unanswered call.
+
+    Raises:
+        Unfaithful: RESPONSE_WITHOUT_CALL.
+    """
     messages: list[Message] = []
     waiting: list[ToolCall] = []
     number = 0
     for turn in turns:
         if turn.role == "tool":
-            if not waiting:
-                raise Unfaithful(Reason.RESPONSE_WITHOUT_CALL, excerpt(turn.content))
-            call = waiting.pop(0)
-            messages.append(Message("tool", turn.content, tool_call_id=call.id, name=call.name))
+            answered = _answered(turn, waiting)
+            waiting.remove(answered)
+            messages.append(Message("tool", turn.content, tool_call_id=answered.id, name=answered.name))
             continue
-        calls = tuple(ToolCall(call.name, call.arguments, f"call_{number + i}") for i, call in enumerate(turn.calls))
-        number += len(calls)
+        calls = []
+        for call in turn.calls:
+            calls.append(ToolCall(call.name, call.arguments, call.id or f"call_{number}"))
+            number += 1
         if calls:
             waiting = list(calls)
-        messages.append(Message(turn.role, turn.content, calls))
+        messages.append(Message(turn.role, turn.content, tuple(calls), name=turn.name, weight=turn.weight))
     return tuple(messages)
+
+
+def _answered(turn: Turn, waiting: list[ToolCall]) -> ToolCall:
+    for call in waiting:
+        if call.id == turn.answers_id if turn.answers_id else turn.name in ("", call.name):
+            return call
+    whom = turn.answers_id or turn.name or "nobody"
+    raise Unfaithful(
+        Reason.RESPONSE_WITHOUT_CALL, f"a response to {whom} without an open call: {excerpt(turn.content)}"
+    )

@@ -2,45 +2,41 @@
 
 from collections import Counter
 
+import msgspec
+
 from seatrial.data.conversation import Conversation, Tool
-from seatrial.data.notation import read_json
-from seatrial.data.reason import Reason, Unfaithful, excerpt
+from seatrial.data.reason import Reason, Unfaithful
 from seatrial.data.schema import normalise_tools
-from seatrial.data.sources.turns import Call, Row, Turn, call_of, converter, id_of, messages_of, text_of
+from seatrial.data.sources.turns import Call, Row, Turn, calls_of, converter, id_of, list_of, messages_of, text_of
 from seatrial.data.wellformed import accepts
 
 
 @converter
 def convert(row: Row) -> Conversation:
     """``{"id", "query", "answers": JSON text, "tools": JSON text}``; ``parameters`` is a flat map of Python types."""
-    query = text_of(row, "query")
-    answers = row.get("answers")
-    if isinstance(answers, str):
-        try:
-            answers = read_json(answers)
-        except ValueError as error:
-            raise Unfaithful(Reason.MALFORMED_CALL, f"answers: {error}: {excerpt(answers)}") from error
-    if not isinstance(answers, list):
-        raise Unfaithful(Reason.WRONG_SHAPE, f"answers are {type(answers).__name__}, not a list of calls")
+    answers = list_of(row, "answers")
     if not answers:
-        raise Unfaithful(Reason.EMPTY_TURN, "answers hold no call")
-    calls = tuple(call_of(answer) for answer in answers)
+        raise Unfaithful(Reason.EMPTY_TURN, "answers hold no call, so there is nothing to learn")
+    calls = calls_of(answers)
     tools, repairs = normalise_tools(row.get("tools"))
     tools, dropped = _one_per_name(tools, calls)
-    messages = messages_of([Turn("user", query), Turn("assistant", "", calls)])
+    if "flat_parameters" in repairs:
+        tools, relaxed = _relaxed(tools, calls)
+        dropped += relaxed
+    messages = messages_of([Turn("user", text_of(row, "query")), Turn("assistant", "", calls)])
     return Conversation(id_of(row), "xlam", messages, tools, repairs=(*repairs, *dropped))
 
 
 def _one_per_name(tools: tuple[Tool, ...], calls: tuple[Call, ...]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """Every twentieth row or so declares APIs of different vendors under one name: keep the one the calls fit."""
-    if len({tool.name for tool in tools}) == len(tools):
+    """One row in twenty declares several vendors' APIs under one name: keep the one that the calls fit best."""
+    counts = Counter(tool.name for tool in tools)
+    if len(counts) == len(tools):
         return tools, ()
     best: dict[str, Tool] = {}
     for tool in tools:
         if tool.name not in best or _fit(tool, calls) > _fit(best[tool.name], calls):
             best[tool.name] = tool
     kept = tuple(tool for tool in tools if best[tool.name] is tool)
-    counts = Counter(tool.name for tool in tools)
     return kept, tuple(f"duplicate_tool_dropped: {name}" for name, count in counts.items() if count > 1)
 
 
@@ -49,3 +45,18 @@ def _fit(tool: Tool, calls: tuple[Call, ...]) -> tuple[int, int]:
     own = [call for call in calls if call.name == tool.name]
     declared = tool.parameters["properties"].keys()
     return sum(accepts(tool, call.arguments) for call in own), sum(call.arguments.keys() <= declared for call in own)
+
+
+def _relaxed(tools: tuple[Tool, ...], calls: tuple[Call, ...]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """Flat maps do not say what is required; where a call leaves out what we inferred to be, we inferred wrongly."""
+    repairs: list[str] = []
+    relaxed = []
+    for tool in tools:
+        given = [call.arguments for call in calls if call.name == tool.name]
+        required = tool.parameters.get("required", [])
+        proven = [name for name in required if all(name in arguments for arguments in given)]
+        if len(proven) < len(required):
+            repairs += [f"required_relaxed: {tool.name}.{name}" for name in required if name not in proven]
+            tool = msgspec.structs.replace(tool, parameters=tool.parameters | {"required": proven})
+        relaxed.append(tool)
+    return tuple(relaxed), tuple(repairs)
