@@ -4,14 +4,20 @@ import re
 from collections.abc import Sequence
 
 from seatrial.accept.check import AnyCheck
-from seatrial.accept.checks import collectives, cpu, host, storage
+from seatrial.accept.checks import collectives, cpu, fabric, gpu, gpu_compute, gpu_link, gpu_memory, host, storage
 from seatrial.errors import UsageError
 
 LADDER: tuple[AnyCheck, ...] = (
     *host.CHECKS,
     *cpu.CHECKS,
-    *storage.CHECKS,
+    *gpu.BEFORE_LOAD,
+    *gpu_link.CHECKS,
+    *gpu_memory.CHECKS,
+    *gpu_compute.CHECKS,
+    *gpu.AFTER_LOAD,
+    *fabric.CHECKS,
     *collectives.CHECKS,
+    *storage.CHECKS,
 )
 GROUPS = tuple(dict.fromkeys(check.group for check in LADDER))
 

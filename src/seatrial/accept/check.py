@@ -8,10 +8,11 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limit
 from seatrial.records import Frozen, JsonObject, Measurement, Verdict, final_verdict
 
-F = TypeVar("F", bound=Frozen)
+F = TypeVar("F", bound=Facts)
 Finding = tuple[Verdict, str]
 
 

@@ -79,7 +79,7 @@ def run_ladder(
 def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
     if gpus == 0:
         return f"no NVIDIA GPU: {inventory.driver_answer}"
-    return f"{gpus} GPU(s) here, and the question is one between {check.needs_gpus}"
+    return f"{gpus} NVIDIA GPU here: the question takes {check.needs_gpus} or more"
 
 
 def judge_answer(check: AnyCheck, answer: JsonObject) -> Judgement:
@@ -119,8 +119,9 @@ def _result(check: AnyCheck, judgement: Judgement, seconds: float) -> CheckResul
 class Worker:
     """A measuring process in a session of its own: killed with all its ranks when it hangs, started anew when asked."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, argv: Sequence[str] = (sys.executable, "-m", "seatrial.accept.worker")) -> None:
         self._log = log
+        self._argv = argv
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -154,7 +155,7 @@ class Worker:
         if self._process is None:
             with self._log.open("a") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "seatrial.accept.worker"],
+                    self._argv,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,

@@ -25,6 +25,7 @@ def answer(request: Request) -> JsonObject:
 
 
 def main() -> None:
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as the driver counts them
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:

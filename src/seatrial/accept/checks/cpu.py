@@ -3,16 +3,16 @@
 import os
 import platform
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seatrial.accept import limits
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, judge_rate, measurement
-from seatrial.accept.digest import digest
+from seatrial.accept.digest import digest, digests_compared, judge_same_bits
+from seatrial.accept.facts import Facts
 from seatrial.hardware import GB, usable_cpus
-from seatrial.records import Frozen, Measurement, Verdict
+from seatrial.records import Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ def judge_cpu_rate(
     return verdict, text
 
 
-class MemoryBandwidthFacts(Frozen):
+class MemoryBandwidthFacts(Facts):
     """GB/s in STREAM's counting: bytes read plus bytes written, none for write-allocation."""
 
     cores: int
@@ -138,7 +138,7 @@ GEMM_SIZE = 2048
 """Three fp32 matrices of 16 MiB: beyond any second-level cache, and still under 0.1 s on two cores."""
 
 
-class GemmFacts(Frozen):
+class GemmFacts(Facts):
     """``wrong``: elements of an integer-valued product that differ from the exact one. bf16 is None where the
     processor has no bf16 instructions."""
 
@@ -224,7 +224,7 @@ def _exact(dtype: str, wrong: int) -> Finding:
     return Verdict.PASS, f"{dtype} product exact"
 
 
-class DigestFacts(Frozen):
+class DigestFacts(Facts):
     """Digests by core, one for each repeat of the same seeded work."""
 
     digests: dict[int, tuple[int, ...]]
@@ -261,29 +261,7 @@ def _seeded_work() -> int:
 
 
 def judge_digests(facts: DigestFacts) -> Judgement:
-    return conclude(judge_same_bits(facts.digests, "core"), [_repeats(facts.digests)])
-
-
-def judge_same_bits(digests: dict[int, tuple[int, ...]], part: str) -> list[Finding]:
-    """Every part must give the digest that most give, every time. Parts that differ are named."""
-    every = [value for found in digests.values() for value in found]
-    if not every or any(len(found) < MIN_SAMPLES for found in digests.values()):
-        return [(Verdict.INCONCLUSIVE, f"fewer than {MIN_SAMPLES} digests of a {part}")]
-    (agreed, votes), *_ = Counter(every).most_common()
-    odd = {name: sum(value != agreed for value in found) for name, found in digests.items()}
-    if votes * 2 <= len(every):
-        return [(Verdict.FAIL, f"no digest has a majority among {len(every)}: {sorted(odd)} are all suspect")]
-    findings: list[Finding] = [
-        (Verdict.FAIL, f"{part} {name} computed other bits in {wrong} of {len(digests[name])} repeats")
-        for name, wrong in odd.items()
-        if wrong
-    ]
-    return findings or [(Verdict.PASS, f"{len(every)} digests equal on {len(digests)} {part}(s)")]
-
-
-def _repeats(digests: dict[int, tuple[int, ...]]) -> Measurement:
-    count = sum(len(found) for found in digests.values())
-    return Measurement(name="digests compared", value=count, unit="digests", n=count, spread=0.0, where=platform.node())
+    return conclude(judge_same_bits(facts.digests, "core"), [digests_compared(facts.digests)])
 
 
 CHECKS = (

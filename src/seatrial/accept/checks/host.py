@@ -10,9 +10,10 @@ from pathlib import Path
 
 from seatrial.accept import limits
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, measurement, percentile
+from seatrial.accept.facts import Facts
 from seatrial.accept.inventory import in_container, take_inventory
 from seatrial.hardware import GIB, cpu_model, usable_cpus
-from seatrial.records import Frozen, Measurement, Verdict
+from seatrial.records import Measurement, Verdict
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -22,7 +23,7 @@ def one(name: str, value: float, unit: str) -> Measurement:
     return Measurement(name=name, value=value, unit=unit, n=1, spread=0.0, where=platform.node())
 
 
-class CpuFacts(Frozen):
+class CpuFacts(Facts):
     """``quota_cores`` is None when no cgroup limits the processor time."""
 
     model: str
@@ -70,7 +71,7 @@ def judge_cpu(facts: CpuFacts) -> Judgement:
     return conclude([finding], [one("usable cores", facts.usable_cores, "cores")])
 
 
-class MemoryFacts(Frozen):
+class MemoryFacts(Facts):
     """GiB. ``limit_gib`` is None when no cgroup limits the memory."""
 
     total_gib: float
@@ -110,7 +111,7 @@ def judge_memory(facts: MemoryFacts) -> Judgement:
     return conclude(findings, [one(name, value, "GiB") for name, value in numbers])
 
 
-class LimitsFacts(Frozen):
+class LimitsFacts(Facts):
     """``memlock_gib`` and ``open_files`` are hard limits, None for unlimited."""
 
     open_files: int | None
@@ -157,7 +158,7 @@ FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen
 CLOCK_READS = 2000
 
 
-class ClockFacts(Frozen):
+class ClockFacts(Facts):
     """``steps_ns``: differences of successive reads of the monotonic clock. ``source``: None where it is not shown."""
 
     source: str | None
@@ -192,7 +193,7 @@ def judge_clock(facts: ClockFacts) -> Judgement:
 OLDEST_KERNEL = (5, 5)
 
 
-class SystemFacts(Frozen):
+class SystemFacts(Facts):
     kernel: str
     distribution: str
     glibc: str

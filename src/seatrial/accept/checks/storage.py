@@ -18,13 +18,14 @@ from seatrial.accept.check import (
     measurement,
     percentile,
 )
+from seatrial.accept.facts import Facts
 from seatrial.hardware import GB, GIB
-from seatrial.records import Frozen, Measurement, Verdict
+from seatrial.records import Measurement, Verdict
 
 MIB = 2**20
 
 
-class SpaceFacts(Frozen):
+class SpaceFacts(Facts):
     """``free_inodes`` is None on file systems that do not count them."""
 
     directory: str
@@ -64,7 +65,7 @@ def judge_space(facts: SpaceFacts) -> Judgement:
 FSYNC_BYTES = 4096
 
 
-class DiskFacts(Frozen):
+class DiskFacts(Facts):
     """``wrong_files``: files that did not read back as written. Reads may come from caches below the file system."""
 
     directory: str
