@@ -44,7 +44,7 @@ class Note:
     values: dict[str, Json]
 
 
-def card(rng: random.Random, *, most_fields: int, verbs: tuple[str, ...] = (), noun: str = "") -> Card:
+def make_card(rng: random.Random, *, most_fields: int, verbs: tuple[str, ...] = (), noun: str = "") -> Card:
     """A card of two fields or more, at least one of them required, for an action that may be given in part."""
     while True:
         does, thing = verbs or rng.choice(VERBS), noun or rng.choice(NOUNS)
@@ -59,15 +59,13 @@ def card(rng: random.Random, *, most_fields: int, verbs: tuple[str, ...] = (), n
     return Card(name, about, tuple(fields.values()), does, thing, masked)
 
 
-def note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note:
+def write_note(card: Card, rng: random.Random, *, missing: Slot | None = None) -> Note:
     """A request for what the card is about, that gives its required fields but ``missing`` and some of the others."""
     given = [field for field in card.fields if field is not missing and (field.required or rng.random() < 0.6)]
     values = {field.name: draw(field.kind, rng, Universe.TEXTS) for field in given}
     phrases = [_phrase(field, values[field.name], rng) for field in given]
     rng.shuffle(phrases)
-    after = (
-        [] if rng.random() < 0.75 else [phrase for phrase in phrases if phrase[1] not in "([" and rng.random() < 0.5]
-    )
+    after = [phrase for phrase in phrases if phrase[1] not in "([" and rng.random() < 0.15]
     inside = [phrase for phrase in phrases if phrase not in after]
     template = rng.choice(_NOTES)
     verb, adjective = rng.choice(card.verbs), rng.choice(ADJECTIVES)

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from seatrial.data.conversation import Conversation, Message, Tool, ToolCall
 from seatrial.data.synthetic.frames import Frame, frames
-from seatrial.data.synthetic.request import MASKED_SHARE, Offer, Request, ask, joined, offer
+from seatrial.data.synthetic.request import MASKED_SHARE, Offer, Request, ask, joined, show
 from seatrial.data.synthetic.values import Universe, draw, surface
 
 SOURCE = "synthetic"
@@ -172,7 +172,7 @@ def _offers(source: _Source, rng: random.Random, golds: int, distractors: int = 
         near = [frame for frame in pool if frame.domain == chosen[0].domain]
         chosen.append(rng.choice(near if near and rng.random() < 0.4 else pool))
     most_optional = 2 if len(chosen) == 1 else 1
-    offers = [offer(frame, rng, masked=masked, most_optional=most_optional) for frame in chosen]
+    offers = [show(frame, rng, masked=masked, most_optional=most_optional) for frame in chosen]
     return offers[:golds], offers[golds:]
 
 

@@ -50,7 +50,7 @@ class Request:
         return {name: self.values[slot] for slot, name in offer.names.items() if slot in self.values}
 
 
-def offer(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int) -> Offer:
+def show(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int) -> Offer:
     """Show a frame with some of its optional parameters, in any order, one of them perhaps made required.
 
     Parameters are described if their names are masked, else in three tools of ten.
@@ -62,7 +62,7 @@ def offer(frame: Frame, rng: random.Random, *, masked: bool, most_optional: int)
     required = {slot.name for slot in shown if slot.required or (slot.kind.name != "bool" and rng.random() < 0.15)}
     names = {slot.name: made_up_name(rng) if masked else slot.name for slot in shown}
     if len(set(names.values())) < len(names):
-        return offer(frame, rng, masked=masked, most_optional=most_optional)
+        return show(frame, rng, masked=masked, most_optional=most_optional)
     properties = {names[slot.name]: _schema(slot.kind, rng) for slot in shown}
     if masked or rng.random() < DESCRIBED_SHARE:
         for slot in shown:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from seatrial.data.conversation import Conversation, Json, Message
-from seatrial.data.synthetic.cards import Card, Note, card, note
+from seatrial.data.synthetic.cards import Card, Note, make_card, write_note
 from seatrial.data.synthetic.frames import Slot
 from seatrial.data.synthetic.request import joined
 from seatrial.data.synthetic.values import STRINGS, Kind, Universe, draw, surface
@@ -40,7 +40,7 @@ def _fill(rng: random.Random) -> _Turns:
     cards = _cards(rng, rng.choice((1, 2, 2, 3, 3, 4)))
     chosen = rng.choice(cards)
     style = _style(cards, rng)
-    written = note(chosen, rng)
+    written = write_note(chosen, rng)
     return _document(cards, style, written.text, style.filled([(chosen, written)]), rng)
 
 
@@ -49,7 +49,7 @@ def _fill_several(rng: random.Random) -> _Turns:
     count = rng.choice((2, 2, 3))
     cards = _cards(rng, rng.choice((1, 2, 3)))
     style = _style(cards, rng)
-    steps = [(chosen, note(chosen, rng)) for chosen in rng.choices(cards, k=count)]
+    steps = [(chosen, write_note(chosen, rng)) for chosen in rng.choices(cards, k=count)]
     text = steps[0][1].text
     for _, written in steps[1:]:
         text += f" {joined(rng.choice(_JOINTS), written.text)}"
@@ -58,7 +58,7 @@ def _fill_several(rng: random.Random) -> _Turns:
 
 def _none_fits(rng: random.Random) -> _Turns:
     wanted, *cards = _cards(rng, rng.choice((2, 3, 4)))
-    return _document(cards, _style(cards, rng), note(wanted, rng).text, rng.choice(_NONE), rng)
+    return _document(cards, _style(cards, rng), write_note(wanted, rng).text, rng.choice(_NONE), rng)
 
 
 def _lacks(rng: random.Random) -> _Turns:
@@ -72,7 +72,7 @@ def _lacks(rng: random.Random) -> _Turns:
     missing = rng.choice(needed)
     style = _style(cards, rng)
     answer = rng.choice(_LACKS).format(style.names(missing))
-    return _document(cards, style, note(chosen, rng, missing=missing).text, answer, rng)
+    return _document(cards, style, write_note(chosen, rng, missing=missing).text, answer, rng)
 
 
 def _go_on(rng: random.Random) -> _Turns:
@@ -80,7 +80,7 @@ def _go_on(rng: random.Random) -> _Turns:
     cards = _cards(rng, rng.choice((1, 1, 2)))
     chosen = rng.choice(cards)
     style = _style(cards, rng)
-    written = note(chosen, rng)
+    written = write_note(chosen, rng)
     turns = _document(cards, style, written.text, style.filled([(chosen, written)]), rng)
     field = rng.choice([field for field in chosen.fields if field.name in written.values])
     way = rng.random()
@@ -144,23 +144,18 @@ class _Style:
 
     def names(self, field: Slot) -> str:
         """What a field is called in words: as the cards describe it, if they do."""
-        return field.name.replace("_", " ") if self.shown is _as_bare_schema else field.descriptions[0]
+        return field.name.replace("_", " ") if self.shown in _BARE else field.descriptions[0]
 
     def filled(self, steps: list[tuple[Card, Note]]) -> str:
-        filled = []
-        for chosen, written in steps:
-            ordered = {
-                field.name: written.values[field.name] for field in chosen.fields if field.name in written.values
-            }
-            text = self.filled_one(chosen, ordered)
-            filled.append(f"<{self.tag}>\n{text}\n</{self.tag}>" if self.tag else text)
-        return "\n".join(filled)
+        filled = (self.filled_one(chosen, written.values) for chosen, written in steps)
+        return "\n".join(f"<{self.tag}>\n{text}\n</{self.tag}>" if self.tag else text for text in filled)
 
 
 def _style(cards: list[Card], rng: random.Random) -> _Style:
+    """Fields whose names say nothing are shown with descriptions."""
     shown = rng.choice(_SHOWN)
-    if shown is _as_bare_schema and any(card.masked for card in cards):
-        shown = _as_schema
+    if any(card.masked for card in cards):
+        shown = _BARE.get(shown, shown)
     return _Style(shown, rng.choice(_FILLED), rng.choice(("", "", "card", "filled", "entry", "out")))
 
 
@@ -180,11 +175,11 @@ def _document(cards: list[Card], style: _Style, note: str, answer: str, rng: ran
 
 def _cards(rng: random.Random, count: int) -> list[Card]:
     """Cards for different actions, though two may share the verb or the noun; later ones are the shorter."""
-    cards = [card(rng, most_fields=5 if count < 3 else 3)]
+    cards = [make_card(rng, most_fields=5 if count < 3 else 3)]
     while len(cards) < count:
         chance, old = rng.random(), rng.choice(cards)
         verbs, noun = (old.verbs if chance < 0.15 else ()), (old.noun if 0.15 < chance < 0.3 else "")
-        new = card(rng, most_fields=3, verbs=verbs, noun=noun)
+        new = make_card(rng, most_fields=3, verbs=verbs, noun=noun)
         if all((new.verbs, new.noun) != (old.verbs, old.noun) and new.name != old.name for old in cards):
             cards.append(new)
     rng.shuffle(cards)
@@ -236,6 +231,10 @@ def _as_lines(card: Card) -> str:
     return "\n".join(lines)
 
 
+def _as_bare_lines(card: Card) -> str:
+    return "\n".join([f"{card.name}: {card.about}", *(f"- {_signature(field)}" for field in card.fields)])
+
+
 def _as_signature(card: Card) -> str:
     fields = (f"{_signature(field)} [{field.descriptions[0]}]" for field in card.fields)
     return f"{card.name}({', '.join(fields)}) // {card.about}"
@@ -246,8 +245,9 @@ def _signature(field: Slot) -> str:
     return f"{field.name}{'' if field.required else '?'}: {kind}"
 
 
-# Most often as signatures, which is how the tiny model's chat template shows tools.
-_SHOWN = (*[_as_lines] * 6, *[_as_signature] * 2, _as_fields, _as_schema, _as_bare_schema)
+# Most often as lines, which is how the tiny model's chat template shows tools.
+_SHOWN = (*[_as_lines] * 4, *[_as_bare_lines] * 3, *[_as_signature] * 2, _as_fields, _as_schema, _as_bare_schema)
+_BARE = {_as_bare_lines: _as_lines, _as_bare_schema: _as_schema}
 _FILLED: tuple[Callable[[Card, dict[str, Json]], str], ...] = (
     lambda card, values: json.dumps({"card": card.name, "values": values}),
     lambda card, values: json.dumps({"title": card.name, "filled": values}),
@@ -276,5 +276,5 @@ _LACKS = ("The note does not say this: {}.", "Not given: {}.", "One thing is mis
 _WHICH = ("Read back this: {}.", "What was written for {}?")
 _TOLD = ("The {} is {}.", "It came back with {1} as the {0}.", "They sent the {}: {}.")
 _CHANGES = ("The same card again, with a new {}: {}.", "Change {} to {}.", "Fill it once more, only {} becomes {}.")
-_GIVE = ("Give me only", "Look up", "What about")
+_GIVE = ("Give me only", "Only", "What about")
 _REWRITE = ("Write this in another way.", "All of them again, please.")

@@ -1,8 +1,8 @@
 """Values that nobody can know by heart: made-up names, codes, numbers and dates, in three disjoint universes.
 
-A universe owns a string or a number if the CRC-32 of its text says so, and made-up words are owned one by one.
-So a value of one universe never turns up in another, though all are spelt from the same letters: what separates
-them is chance, not style, and only copying carries over.
+A universe owns a string or a number if the CRC-32 of its text says so; in names each made-up word is owned. So a value
+of one universe never turns up in another, though all are spelt from the same letters: chance separates them, not
+style, and only copying carries over.
 """
 
 import datetime
@@ -26,8 +26,8 @@ OWNERS = (Universe.TRAIN, Universe.UNSEEN, Universe.TEXTS, Universe.TEXTS)
 
 
 def owner(text: str) -> Universe:
-    """The one universe that may use this text."""
-    return OWNERS[crc32(text.encode()) & 3]
+    """The one universe that may use this text, in capitals or not."""
+    return OWNERS[crc32(text.lower().encode()) & 3]
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,8 @@ def word(rng: random.Random) -> str:
     return pick(SYLLABLES) + middle + pick(SYLLABLES) + pick(_CODAS)
 
 
-@_owned
-def _proper(rng: random.Random) -> str:
-    pick = rng.choice
-    middle = pick(SYLLABLES) if rng.random() < 0.3 else ""
-    return (pick(SYLLABLES) + middle + pick(SYLLABLES) + pick(_CODAS)).capitalize()
+def _proper(rng: random.Random, universe: Universe) -> str:
+    return word(rng, universe).capitalize()
 
 
 @_owned
