@@ -45,7 +45,9 @@ class DataSettings(Frozen):
 
     train: Path = Field(description="records.jsonl, or the directory `seatrial data prepare` wrote")
     length: Positive = Field(2048, description="tokens in a pack, the one fixed micro-batch shape")
-    over_long: Literal["drop", "raise"] = Field("drop", description="what happens to a row longer than a pack")
+    over_long: Literal["drop", "truncate", "raise"] = Field(
+        "drop", description="what happens to a row longer than a pack; 'truncate' cuts after the last answer that fits"
+    )
     train_on: Literal["all", "last", "text"] = Field(
         "all", description="which assistant turns carry loss; 'text' trains on every token, as pre-training does"
     )

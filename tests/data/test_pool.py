@@ -1,22 +1,42 @@
 """A pool gives what a loop gives, in the same order."""
 
-import operator
+from pathlib import Path
 
 import pytest
 
 from seatrial.data import pool
+from seatrial.data.conversation import Conversation, Message, encode
+from seatrial.errors import UsageError
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7, 1300])
-@pytest.mark.parametrize("worth", [1, 10_000])
-def test_results_come_in_the_order_of_the_rows(rows: int, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_ROWS_WORTH_A_POOL", worth)
-    monkeypatch.setattr(pool, "usable_cpus", lambda: 2)
-    assert list(pool.map_rows(operator.add, 5, iter(range(rows)))) == list(range(5, rows + 5))
+def describe(shared: str, number: int, row: Conversation) -> str:
+    return f"{shared} {number} {row.id}"
 
 
-def test_errors_in_a_process_reach_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_ROWS_WORTH_A_POOL", 1)
-    monkeypatch.setattr(pool, "usable_cpus", lambda: 2)
-    with pytest.raises(ZeroDivisionError):
-        list(pool.map_rows(operator.floordiv, 5, [1, 0]))
+@pytest.fixture(params=["alone", "pool"])
+def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files, worked on as the large ones are."""
+    monkeypatch.setattr(pool, "usable_cpus", lambda: 2 if request.param == "pool" else 1)
+    monkeypatch.setattr(pool, "_BYTES_WORTH_A_POOL", 0)
+    monkeypatch.setattr(pool, "_CHUNK_ROWS", 10)
+
+
+def write(folder: Path, rows: int) -> Path:
+    lines = [encode(Conversation(f"id{i}", "test", (Message("user", "x"),))) for i in range(1, rows + 1)]
+    (folder / "records.jsonl").write_bytes(b"".join(lines))
+    return folder
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("rows", [0, 1, 10, 123])
+def test_results_come_numbered_in_the_order_of_the_rows(rows: int, tmp_path: Path) -> None:
+    found = list(pool.map_records(describe, "row", write(tmp_path, rows)))
+    assert found == [f"row {i} id{i}" for i in range(1, rows + 1)]
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    with (write(tmp_path, 35) / "records.jsonl").open("ab") as file:
+        file.write(b"oops\n")
+    with pytest.raises(UsageError, match=r"records\.jsonl:36: not a seatrial record"):
+        list(pool.map_records(describe, "row", tmp_path))

@@ -243,6 +243,25 @@ def test_weight_zero_takes_a_turn_out(tiny_renderer: Renderer) -> None:
     assert [tiny_renderer.decode(rendered.ids[start:end]) for start, end in runs] == ["two<|im_end|>"]
 
 
+@pytest.mark.parametrize("name", ["tiny", "mistral-v11"])
+def test_a_long_row_is_cut_after_an_answer(name: str) -> None:
+    renderer, row = family_renderer(name), CASES["many turns"]
+    whole = accepted(renderer.render(row))
+    runs = trained_runs(whole)
+    for length in range(len(whole.ids) + 2):
+        fitting = [end for _, end in runs if end <= length]
+        cut = whole.cut_to(length)
+        assert (cut is None) == (not fitting)
+        if cut is not None:
+            assert cut.ids.tolist() == whole.ids[: fitting[-1]].tolist()
+            assert trained_runs(cut) == runs[: len(fitting)]
+            assert cut.ids[-1] in renderer.stop_ids
+
+
+def test_rows_without_a_trained_answer_cannot_be_cut(tiny_renderer: Renderer) -> None:
+    assert accepted(tiny_renderer.render(conversation(user("a"), assistant("b", weight=0.0)))).cut_to(1000) is None
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
@@ -252,6 +271,7 @@ def test_weight_zero_takes_a_turn_out(tiny_renderer: Renderer) -> None:
         (conversation(user("a"), assistant("write <tool_call> then")), "turn does not parse back"),
         (conversation(user("a"), assistant("", ToolCall("f", {"x": "</tool_call>"}))), "turn does not parse back"),
         (conversation(assistant("Hello!"), user("Hi"), assistant("Yes?")), "assistant speaks first"),
+        (conversation(user("Hi"), assistant("Yes?", weight=0.5)), "weight is neither 0 nor 1"),
         (conversation(), "refused by the template or the tokenizer"),
         (conversation(user("a"), assistant("\ud800")), "refused by the template or the tokenizer"),
     ],

@@ -1,25 +1,17 @@
 """Records on disk as rows of tokens, ready to be packed."""
 
-import itertools
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from seatrial.data.conversation import Rejection, decode_lines, read_records, records_file
+from seatrial.data.conversation import Conversation, Rejection
 from seatrial.data.pack import fingerprint
+from seatrial.data.pool import map_records
 from seatrial.data.render import Rendered, Renderer, TrainOn
 from seatrial.errors import UsageError
-from seatrial.hardware import usable_cpus
-
-# Below this a pool of processes costs more to start than it saves.
-_BYTES_WORTH_A_POOL = 30_000_000
-_CHUNK_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,10 @@ class TokenRows:
 
 
 def load_rows(path: Path, renderer: Renderer, *, train_on: TrainOn, length: int, over_long: str) -> TokenRows:
-    """Read and render the records at ``path``; rows of more than ``length`` tokens are dropped or refused.
+    """Read and render the records at ``path``.
+
+    A row of more than ``length`` tokens is dropped, or cut after the last answer that fits ('truncate'), or an error
+    ('raise').
 
     Raises:
         UsageError: nothing is left, or nothing in it is trained on, or a row is over-long and ``over_long`` is 'raise'.
@@ -52,7 +47,7 @@ def load_rows(path: Path, renderer: Renderer, *, train_on: TrainOn, length: int,
     left_out: Counter[str] = Counter()
     rows: list[Rendered] = []
     number = 0
-    for number, rendered in enumerate(_render_all(path, renderer, train_on), 1):
+    for number, rendered in enumerate(map_records(_render, (renderer, train_on), path), 1):
         if isinstance(rendered, Rejection):
             left_out[rendered.reason] += 1
         elif len(rendered.ids) > length:
@@ -61,7 +56,11 @@ def load_rows(path: Path, renderer: Renderer, *, train_on: TrainOn, length: int,
                     f"{path}: row {number} has {len(rendered.ids)} tokens, a pack holds {length}: "
                     "raise data.length or set data.over_long=drop"
                 )
-            left_out["longer than a pack"] += 1
+            shortened = rendered.cut_to(length) if over_long == "truncate" else None
+            if shortened is None:
+                left_out["longer than a pack"] += 1
+            else:
+                rows.append(shortened)
         else:
             rows.append(rendered)
     if not rows:
@@ -73,35 +72,6 @@ def load_rows(path: Path, renderer: Renderer, *, train_on: TrainOn, length: int,
     return loaded
 
 
-def _render_all(path: Path, renderer: Renderer, train_on: TrainOn) -> Iterator[Rendered | Rejection]:
-    """Rendered in the order of the file; a large file by a pool of processes, which also do the decoding."""
-    file = records_file(path)
-    if file.stat().st_size < _BYTES_WORTH_A_POOL or usable_cpus() == 1:
-        yield from (renderer.render(conversation, train_on) for conversation in read_records(file))
-        return
-    # spawn: a forked child would inherit the locks of threads that torch and the tokenizer already run.
-    with ProcessPoolExecutor(usable_cpus(), get_context("spawn")) as pool:
-        chunks = _chunks(file)
-        pending = deque(
-            pool.submit(_render_chunk, *chunk, renderer, train_on)
-            for chunk in itertools.islice(chunks, usable_cpus() * 4)  # bounds what is read ahead, and so the memory
-        )
-        while pending:
-            yield from pending.popleft().result()
-            pending.extend(
-                pool.submit(_render_chunk, *chunk, renderer, train_on) for chunk in itertools.islice(chunks, 1)
-            )
-
-
-def _render_chunk(
-    file: Path, first: int, lines: Sequence[bytes], renderer: Renderer, train_on: TrainOn
-) -> list[Rendered | Rejection]:
-    return [renderer.render(conversation, train_on) for conversation in decode_lines(file, lines, first)]
-
-
-def _chunks(file: Path) -> Iterator[tuple[Path, int, list[bytes]]]:
-    with file.open("rb") as lines:
-        first = 1
-        while chunk := list(itertools.islice(lines, _CHUNK_ROWS)):
-            yield file, first, chunk
-            first += len(chunk)
+def _render(shared: tuple[Renderer, TrainOn], _: int, row: Conversation) -> Rendered | Rejection:
+    renderer, train_on = shared
+    return renderer.render(row, train_on)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from seatrial.data.conversation import Conversation, Rejection, read_records
 from seatrial.data.pack import plan_epoch
-from seatrial.data.pool import map_rows
+from seatrial.data.pool import map_records
 from seatrial.data.render import Rendered, Renderer, TrainOn
 from seatrial.errors import UsageError
 from seatrial.records import Frozen
@@ -52,7 +52,7 @@ def statistics(path: Path, renderer: Renderer, *, pack_length: int, train_on: Tr
     tools: Counter[int] = Counter()
     rejected: Counter[str] = Counter()
     trained_tokens = 0
-    for length, trained, row_calls, row_tools, reason in map_rows(_look_at, (renderer, train_on), read_records(path)):
+    for length, trained, row_calls, row_tools, reason in map_records(_look_at, (renderer, train_on), path):
         calls[row_calls] += 1
         tools[row_tools] += 1
         if reason:
@@ -156,7 +156,7 @@ def _pieces(renderer: Renderer, rendered: Rendered) -> Iterator[tuple[str, bool]
             start = end
 
 
-def _look_at(shared: tuple[Renderer, TrainOn], row: Conversation) -> tuple[int, int, int, int, str]:
+def _look_at(shared: tuple[Renderer, TrainOn], _: int, row: Conversation) -> tuple[int, int, int, int, str]:
     """Length, trained tokens, calls, tools, and the reason of a rejection."""
     renderer, train_on = shared
     calls = sum(len(message.tool_calls) for message in row.messages)

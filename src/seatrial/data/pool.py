@@ -1,65 +1,70 @@
-"""The same work on many rows, in order, by as many processes as pay."""
+"""The same work on every record of a file, in order, by as many processes as pay."""
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, TypeVar
 
+from seatrial.data.conversation import Conversation, decode_lines, read_records, records_file
 from seatrial.hardware import usable_cpus
 
 Shared = TypeVar("Shared")
-Row = TypeVar("Row")
 Result = TypeVar("Result")
 
-_ROWS_WORTH_A_POOL = 10_000
-"""Below this, starting processes that import a tokenizer library costs more than it saves."""
-
-_CHUNK_ROWS = 500
+# Below this, starting processes that import a tokenizer library costs more than it saves.
+_BYTES_WORTH_A_POOL = 30_000_000
+_CHUNK_ROWS = 1000
 _CHUNKS_AHEAD = 4
 """Chunks in flight for each process: bounds what is read ahead, and so the memory."""
 
 
-def map_rows(work: Callable[[Shared, Row], Result], shared: Shared, rows: Iterable[Row]) -> Iterator[Result]:
-    """``work(shared, row)`` for each row, in the order of the rows.
+def map_records(work: Callable[[Shared, int, Conversation], Result], shared: Shared, path: Path) -> Iterator[Result]:
+    """``work(shared, number, record)`` for each record at ``path``, numbered from 1, in order.
 
-    With many rows and cores a pool does it: ``work`` must be a function of a module, and ``shared``, which may be
-    large, travels to each process once.
+    A large file is worked on by a pool, whose processes also do the decoding: ``work`` must be a function of a module,
+    and ``shared``, which may be large, travels to each process once.
+
+    Raises:
+        UsageError: no such file, or a line that is not a record.
     """
-    remaining = iter(rows)
-    head = list(itertools.islice(remaining, _ROWS_WORTH_A_POOL))
-    everything = itertools.chain(head, remaining)
+    file = records_file(path)
     processes = usable_cpus()
-    if len(head) < _ROWS_WORTH_A_POOL or processes == 1:
-        yield from (work(shared, row) for row in everything)
+    if file.stat().st_size < _BYTES_WORTH_A_POOL or processes == 1:
+        yield from (work(shared, number, record) for number, record in enumerate(read_records(file), 1))
         return
-    # spawn: a forked child would inherit locks held by the threads of torch and of the tokenizer.
-    with ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (work, shared)) as pool:
+    # spawn: a forked child would inherit the locks of threads that torch and the tokenizer already run.
+    with ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (work, shared, file)) as pool:
         pending: deque[Future[list[Any]]] = deque()
-        for chunk in _chunks(everything):
-            pending.append(pool.submit(_work_on, chunk))
+        for first, lines in _chunks(file):
+            pending.append(pool.submit(_work_on, first, lines))
             if len(pending) >= processes * _CHUNKS_AHEAD:
                 yield from pending.popleft().result()
         while pending:
             yield from pending.popleft().result()
 
 
-_job: tuple[Callable[[Any, Any], Any], Any] | None = None
-"""In a process of the pool: what it does, and with what."""
+_job: tuple[Callable[[Any, int, Conversation], Any], Any, Path] | None = None
+"""In a process of the pool: what it does, with what, and to which file."""
 
 
-def _set_up(work: Callable[[Any, Any], Any], shared: object) -> None:
+def _set_up(work: Callable[[Any, int, Conversation], Any], shared: object, file: Path) -> None:
     global _job
-    _job = work, shared
+    _job = work, shared, file
 
 
-def _work_on(chunk: list[Any]) -> list[Any]:
+def _work_on(first: int, lines: list[bytes]) -> list[Any]:
     assert _job is not None
-    work, shared = _job
-    return [work(shared, row) for row in chunk]
+    work, shared, file = _job
+    return [work(shared, number, record) for number, record in enumerate(decode_lines(file, lines, first), first)]
 
 
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while chunk := list(itertools.islice(rows, _CHUNK_ROWS)):
-        yield chunk
+def _chunks(file: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """The lines of ``file`` by the thousand, each time with the number of the first."""
+    with file.open("rb") as lines:
+        for first in itertools.count(1, _CHUNK_ROWS):
+            if not (chunk := list(itertools.islice(lines, _CHUNK_ROWS))):
+                return
+            yield first, chunk

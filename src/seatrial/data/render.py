@@ -65,6 +65,17 @@ class Rendered:
     ids: Ids
     trained: Mask
 
+    def cut_to(self, length: int) -> "Rendered | None":
+        """The conversation up to the last answer that ends within ``length`` tokens; None when no answer does.
+
+        The cut is right after a trained answer's stop token, never within an answer.
+        """
+        ends = np.flatnonzero(self.trained[:-1] & ~self.trained[1:]) + 1
+        if self.trained[-1:].any():
+            ends = np.append(ends, len(self.trained))
+        within = ends[ends <= length]
+        return Rendered(self.ids[: within[-1]], self.trained[: within[-1]]) if within.size else None
+
 
 @dataclass(frozen=True)
 class Span:
@@ -173,6 +184,8 @@ class Renderer:
         for turn in turns:
             if originals[turn].weight == 0:
                 continue
+            if originals[turn].weight != 1:
+                return Rejection("weight is neither 0 nor 1", f"message {turn}: {originals[turn].weight}")
             if turn == 0:
                 return Rejection("assistant speaks first", "no prompt leads to it; give the message weight 0")
             prompt = self._text(messages[:turn], tools, prompt=True)

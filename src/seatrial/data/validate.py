@@ -7,15 +7,14 @@ and end with a stop token; and what a server would decode from it must read back
 
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from seatrial.data.conversation import Conversation, Rejection, read_records, template_messages, template_tools
+from seatrial.data.conversation import Conversation, Rejection, records_file, template_messages, template_tools
 from seatrial.data.parse import Malformed, parse, without_empty_thought
-from seatrial.data.pool import map_rows
+from seatrial.data.pool import map_records
 from seatrial.data.render import Rendered, Renderer, TrainOn
 from seatrial.records import JsonObject
 
@@ -42,10 +41,11 @@ def validate(path: Path, renderer: Renderer, *, all_rows: bool, train_on: TrainO
         UsageError: no such file, or a line that is not a record.
     """
     sample = None if all_rows else _sample(path)
-    checks = map_rows(_check_numbered, (renderer, train_on), _numbered(path, sample))
     rows = mask_ok = round_trip_ok = 0
     failures = []
-    for number, row_id, check in checks:
+    for number, (row_id, check) in enumerate(map_records(_check, (renderer, train_on, sample), path), 1):
+        if check is None:
+            continue
         rows += 1
         mask_ok += check.mask_ok
         round_trip_ok += check.round_trip_ok
@@ -116,18 +116,16 @@ def _trained_turns(row: Conversation, train_on: TrainOn) -> list[int]:
     return [turn for turn in turns if row.messages[turn].weight != 0]
 
 
-def _check_numbered(shared: tuple[Renderer, TrainOn], numbered: tuple[int, Conversation]) -> tuple[int, str, RowCheck]:
-    (renderer, train_on), (number, row) = shared, numbered
-    return number, row.id, check_row(renderer, row, train_on)
-
-
-def _numbered(path: Path, sample: frozenset[int] | None) -> Iterator[tuple[int, Conversation]]:
-    for number, row in enumerate(read_records(path), 1):
-        if sample is None or number in sample:
-            yield number, row
+def _check(
+    shared: tuple[Renderer, TrainOn, frozenset[int] | None], number: int, row: Conversation
+) -> tuple[str, RowCheck | None]:
+    """The row's id and its check, None where it is not in the sample."""
+    renderer, train_on, sample = shared
+    return row.id, check_row(renderer, row, train_on) if sample is None or number in sample else None
 
 
 def _sample(path: Path) -> frozenset[int] | None:
     """Numbers of the rows to check; None when there are few enough to check all."""
-    rows = sum(1 for _ in read_records(path))
+    with records_file(path).open("rb") as lines:
+        rows = sum(1 for _ in lines)
     return None if rows <= SAMPLE_ROWS else frozenset(random.Random(0).sample(range(1, rows + 1), SAMPLE_ROWS))
