@@ -7,7 +7,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from seatrial.data.conversation import read_records
-from seatrial.data.render import read_template
+from seatrial.data.templates import read_template
 
 VOCABULARY = 2048
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -32,7 +32,7 @@ def main(texts: Path, out: Path) -> None:
     lines = (message.content for record in read_records(texts) for message in record.messages)
     tokenizer.train_from_iterator(lines, trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    fast.chat_template = read_template("tiny")
+    fast.chat_template = shipped_template("tiny").source
     fast.save_pretrained(out)
     LlamaConfig(
         vocab_size=VOCABULARY,

@@ -341,7 +341,7 @@ def test_prompts_the_template_refuses_are_the_users_mistake() -> None:
 def test_load_renderer(tiny_dir: Path, tmp_path: Path) -> None:
     loaded = load_renderer(tiny_dir)
     assert loaded.stop_ids == (loaded.tokenizer.convert_tokens_to_ids("<|im_end|>"),)
-    assert loaded.parser == "hermes"
+    assert loaded.template == shipped_template("tiny")
     assert load_renderer(tiny_dir, "qwen3").template == shipped_template("qwen3")
     with pytest.raises(UsageError, match="no tokenizer can be loaded"):
         load_renderer(tmp_path)

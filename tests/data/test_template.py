@@ -180,6 +180,8 @@ LLAMA = {"<|start_header_id|>": 1, "<|eot_id|>": 2}
         (QWEN | {"<think>": 3}, "<function=f>", None),
         (QWEN | {"<|endoftext|>": 0}, "", None),
         ({"<pad>": 0}, "", None),
+        ({"<pad>": 0}, shipped_template("tiny").source, "tiny"),
+        (LLAMA, shipped_template("llama3-xlam").source, "llama3-xlam"),
     ],
 )
 def test_the_suiting_template_is_told_by_control_tokens(

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -68,6 +68,7 @@ SHIPPED = tuple(_SHIPPED)
 """Names of the templates that come with seatrial; each is described at the head of its file in assets/templates."""
 
 
+@lru_cache
 def shipped_template(name: str) -> Template:
     """A template of ours.
 
@@ -98,7 +99,9 @@ def choose_template(tokenizer: PreTrainedTokenizerFast, folder: Path, name: str 
 
 
 def suiting_template(vocabulary: Mapping[str, int], stock: str) -> str | None:
-    """Name of our template for a family, told by its control tokens and its stock template; None for all others."""
+    """Name of our template that ``stock`` is, or of ours for a family, told by its control tokens; None for all others."""
+    if ours := [name for name in SHIPPED if shipped_template(name).source == stock]:
+        return ours[0]
     chatml = {"<|im_start|>", "<|im_end|>"} <= vocabulary.keys()
     if {"<|start_header_id|>", "<|eot_id|>"} <= vocabulary.keys() and not chatml:
         return "llama3"
