@@ -7,7 +7,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from seatrial.data.conversation import read_records
-from seatrial.data.templates import read_template
+from seatrial.data.template import shipped_template
 
 VOCABULARY = 2048
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
