@@ -99,7 +99,7 @@ def choose_template(tokenizer: PreTrainedTokenizerFast, folder: Path, name: str 
 
 
 def suiting_template(vocabulary: Mapping[str, int], stock: str) -> str | None:
-    """Name of our template that ``stock`` is, or of ours for a family, told by its control tokens; None for all others."""
+    """Name of ours that ``stock`` is, or that suits its family, told by the control tokens; None for all others."""
     if ours := [name for name in SHIPPED if shipped_template(name).source == stock]:
         return ours[0]
     chatml = {"<|im_start|>", "<|im_end|>"} <= vocabulary.keys()
