@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from seatrial.data.conversation import Conversation, ToolCall, decode, encode
 from seatrial.data.synthetic import Mix, Split, corpus
+from seatrial.data.synthetic.corpus import belongs
 from seatrial.data.synthetic.frames import frames
 from tests.data.synthetic.grammar import all_frames, first_request, frame_of, reads_as
 
@@ -122,6 +123,13 @@ def test_no_evaluation_request_is_one_of_training(split: Split) -> None:
     """Under any seed: two more training corpora are searched, too."""
     trained = {first_request(row) for seed in (7, 8, 9) for row in corpus(1500, seed=seed, split=Split.TRAIN)}
     assert not trained & {first_request(row) for row in ROWS[split]}
+
+
+def test_a_request_can_be_of_training_or_of_iid_but_never_of_both() -> None:
+    for split, other in ((Split.TRAIN, Split.IID), (Split.IID, Split.TRAIN)):
+        for row in ROWS[split]:
+            assert belongs(row.messages, split)
+            assert not belongs(row.messages, other)
 
 
 def test_unseen_values_are_unseen() -> None:

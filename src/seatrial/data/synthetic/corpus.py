@@ -64,12 +64,12 @@ def corpus(rows: int, *, seed: int, split: Split, mix: Mix = Mix(), start: int =
         kind = rng.choices(kinds, weights)[0]
         while True:
             messages, tools = _MAKERS[kind](source, rng)
-            if len({tool.name for tool in tools}) == len(tools) and _belongs(messages, split):
+            if len({tool.name for tool in tools}) == len(tools) and belongs(messages, split):
                 break
         yield Conversation(f"{split}-{seed}-{index}", SOURCE, messages, tools, kind)
 
 
-def _belongs(messages: tuple[Message, ...], split: Split) -> bool:
+def belongs(messages: tuple[Message, ...], split: Split) -> bool:
     """Training and iid rows come from one distribution; a hash of the request says which of the two may have it."""
     if split not in (Split.TRAIN, Split.IID):
         return True
