@@ -60,7 +60,8 @@ class Tally:
         self.targets += outcome.targets
         self.targets_with_tools += outcome.targets if outcome.has_tools else 0
         self.targets_with_call += outcome.targets_with_call
-        self.repairs.update(dict.fromkeys(repair.partition(":")[0] for repair in outcome.repairs).keys())
+        for kind in dict.fromkeys(repair.partition(":")[0] for repair in outcome.repairs):
+            self.repairs[kind] += 1
 
     @property
     def unreadable(self) -> Counter[str]:
