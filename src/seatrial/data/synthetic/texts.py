@@ -245,8 +245,15 @@ def _signature(field: Slot) -> str:
     return f"{field.name}{'' if field.required else '?'}: {kind}"
 
 
-# Most often as lines, which is how the tiny model's chat template shows tools.
-_SHOWN = (*[_as_lines] * 4, *[_as_bare_lines] * 3, *[_as_signature] * 2, _as_fields, _as_schema, _as_bare_schema)
+# Most often as lines or as JSON Schema, the two ways in which chat templates show tools.
+_SHOWN = (
+    *[_as_lines] * 3,
+    *[_as_bare_lines] * 3,
+    *[_as_schema] * 2,
+    *[_as_bare_schema] * 2,
+    _as_signature,
+    _as_fields,
+)
 _BARE = {_as_bare_lines: _as_lines, _as_bare_schema: _as_schema}
 _FILLED: tuple[Callable[[Card, dict[str, Json]], str], ...] = (
     lambda card, values: json.dumps({"card": card.name, "values": values}),
