@@ -4,11 +4,16 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from seatrial.data.render import Renderer
 from seatrial.data.template import shipped_template
+
+# The first example of a test pays for compiling templates, which says nothing about the code.
+settings.register_profile("data", deadline=None)
+settings.load_profile("data")
 
 TINY_TOKENS = (
     "<|endoftext|>",
