@@ -69,12 +69,18 @@ def judge_recorded(check: AnyCheck, recorded: JsonObject) -> Judgement:
     return check.judge(facts)
 
 
-def conclude(findings: Iterable[Finding], measurements: Iterable[Measurement] = ()) -> Judgement:
-    """The gravest finding decides and its texts are the reason. SKIPPED findings (recorded, not judged) only inform."""
+def conclude(
+    findings: Iterable[Finding], measurements: Iterable[Measurement] = (), *, when_passed: str = ""
+) -> Judgement:
+    """The gravest finding decides and its texts are the reason. SKIPPED findings (recorded, not judged) only inform.
+
+    ``when_passed`` replaces the texts of a PASS, where one line says as much as one for each part.
+    """
     findings = list(findings)
     verdict = final_verdict(verdict for verdict, _ in findings)
     texts = [text for found, text in findings if found is verdict]
     if verdict is Verdict.PASS:
+        texts = [when_passed] if when_passed else texts
         texts += [text for found, text in findings if found is Verdict.SKIPPED]
     return Judgement(verdict, "; ".join(texts) or "nothing was measured", tuple(measurements))
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -29,7 +30,10 @@ def shown(number: Measurement) -> str:
 
 
 def table(checks: Sequence[AnyCheck], results: Sequence[CheckResult]) -> "Table":
-    """What is known so far; the first check without a result is the one that runs."""
+    """What is known so far; the first check without a result is the one that runs.
+
+    Neighbours that were skipped for one reason share a row.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -38,15 +42,16 @@ def table(checks: Sequence[AnyCheck], results: Sequence[CheckResult]) -> "Table"
     view.add_column("verdict", no_wrap=True)
     view.add_column("what was found", ratio=1)
     view.add_column("s", justify="right")
-    for index, check in enumerate(checks):
-        if index < len(results):
-            result = results[index]
-            style = STYLES[result.verdict]
-            found = result.reason + (f"\nremedy: {result.remedy}" if result.remedy else "")
-            view.add_row(check.name, f"[{style}]{result.verdict}[/]", escape(found), f"{result.seconds:.1f}")
-        else:
-            running = index == len(results)
-            view.add_row(check.name, "running" if running else "", escape(check.question) if running else "", "")
+    for _, neighbours in groupby(results, key=lambda r: r.reason if r.verdict is Verdict.SKIPPED else r.check):
+        first, *others = neighbours
+        name = f"{first.check} ... {others[-1].check}" if others else first.check
+        found = first.reason + (f"\nremedy: {first.remedy}" if first.remedy else "")
+        style = STYLES[first.verdict]
+        view.add_row(name, f"[{style}]{first.verdict}[/]", escape(found), f"{first.seconds:.1f}")
+    waiting = checks[len(results) :]
+    for check in waiting:
+        running = check is waiting[0]
+        view.add_row(check.name, "running" if running else "", escape(check.question) if running else "", "")
     return view
 
 

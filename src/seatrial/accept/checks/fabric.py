@@ -3,7 +3,7 @@
 from functools import partial
 
 from seatrial.accept import gpu_limits, nvml
-from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
+from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement, percentile
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, timed
 from seatrial.accept.facts import Facts
@@ -47,7 +47,7 @@ def judge_nvlinks(facts: NvlinkFacts) -> Judgement:
             findings.append((Verdict.FAIL, f"{where}: {found.active} of {expected} NVLinks are up"))
         else:
             findings.append((Verdict.PASS, f"{where}: {found.active} NVLinks"))
-    return conclude(findings, numbers)
+    return conclude(findings, numbers, when_passed=f"{len(facts.gpus)} GPUs with {most} NVLinks each")
 
 
 class PeerPair(Facts):
@@ -101,7 +101,9 @@ def judge_peers(facts: PeerFacts) -> Judgement:
         verdict, text = judge_gpu_rate(limit, pair.gb_per_s, "peer copy", "GB/s", pair.source)
         findings.append((verdict, f"to GPU {pair.target.index}, {text}"))
         numbers.append(measurement("peer copy", pair.gb_per_s, "GB/s", where))
-    return conclude(findings, numbers)
+    medians = [percentile(pair.gb_per_s, 50) for pair in facts.pairs]
+    spread = f"{min(medians, default=0):.4g} to {max(medians, default=0):.4g} GB/s"
+    return conclude(findings, numbers, when_passed=f"{len(facts.pairs)} ordered pairs: {spread}")
 
 
 CHECKS = (

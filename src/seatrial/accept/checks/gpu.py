@@ -91,12 +91,13 @@ def judge_idle(facts: StateFacts) -> Judgement:
             numbers.append(
                 Measurement(name="memory in use", value=gpu.used_gib, unit="GiB", n=1, spread=0.0, where=where)
             )
-    return conclude(findings, numbers)
+    return conclude(findings, numbers, when_passed=f"{len(facts.state.gpus)} GPU(s) idle")
 
 
 def judge_memory_health(facts: StateFacts) -> Judgement:
     """Row remapping as in NVIDIA's GPU memory error management guide: pending wants a reset, failed a new board."""
-    return conclude(finding for gpu in facts.state.gpus for finding in _memory_health(gpu))
+    summary = f"{len(facts.state.gpus)} GPU(s): no uncorrected error, no row waits to be remapped"
+    return conclude((found for gpu in facts.state.gpus for found in _memory_health(gpu)), when_passed=summary)
 
 
 def _memory_health(gpu: nvml.GpuState) -> list[Finding]:

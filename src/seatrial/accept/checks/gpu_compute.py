@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from seatrial.accept import gpu_limits, nvml
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
-from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, finish, judge_gpu_rate
+from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, finish, judge_gpu_rate, span
 from seatrial.accept.digest import digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
 from seatrial.records import Measurement, Verdict
@@ -168,7 +168,8 @@ def judge_gpu_gemm(facts: GpuGemmFacts) -> Judgement:
             numbers.append(measurement("SM clock under load", found.load.sm_clock_mhz, "MHz", where))
             numbers.append(measurement("power under load", found.load.power_w, "W", where))
             numbers.append(measurement("temperature under load", found.load.temperature_c, "deg C", where))
-    return conclude(findings, numbers)
+    summary = span(f"{facts.dtype} GEMM", "TFLOP/s", [found.tflop_per_s for found in facts.gpus])
+    return conclude(findings, numbers, when_passed=f"{summary}, products exact, no slowdown")
 
 
 SLOWDOWNS = {

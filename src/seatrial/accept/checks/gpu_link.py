@@ -5,7 +5,7 @@ from functools import partial
 from seatrial.accept import gpu_limits, nvml
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
-from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, timed
+from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, span, timed
 from seatrial.accept.facts import Facts
 from seatrial.hardware import GB
 from seatrial.records import Verdict
@@ -67,7 +67,9 @@ def judge_pcie(facts: PcieFacts) -> Judgement:
             (gpu_limits.DEVICE_TO_HOST, "device to host", found.device_to_host_gb_per_s),
         ):
             findings.append(judge_gpu_rate(table.get(link), samples, name, "GB/s", found.gpu))
-    return conclude(findings, numbers)
+    to_device = span("host to device", "GB/s", [found.host_to_device_gb_per_s for found in facts.gpus])
+    to_host = span("device to host", "GB/s", [found.device_to_host_gb_per_s for found in facts.gpus])
+    return conclude(findings, numbers, when_passed=f"{to_device}; {to_host}")
 
 
 def _judge_link(found: PcieGpu, where: str) -> Finding:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from seatrial.accept.check import MIN_SAMPLES, Finding, judge_rate
+from seatrial.accept.check import MIN_SAMPLES, Finding, judge_rate, percentile
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limit
@@ -45,6 +45,12 @@ def judge_gpu_rate(limit: Limit | None, samples: Sequence[float], what: str, uni
         text = f"{finding[1]}; no floor is known for {gpu.name}"
         return (Verdict.WARN, text) if finding[0] is Verdict.SKIPPED else finding
     return judge_rate(limit, samples, where)
+
+
+def span(what: str, unit: str, of_gpus: Sequence[Sequence[float]]) -> str:
+    """One line for all GPUs: ``8 GPU(s): memory copy 4290 to 4310 GB/s``."""
+    medians = [percentile(samples, 50) for samples in of_gpus]
+    return f"{len(medians)} GPU(s): {what} {min(medians, default=0):.4g} to {max(medians, default=0):.4g} {unit}"
 
 
 def timed(device: int, action: Callable[[], object], repeats: int, seconds: float) -> list[float]:

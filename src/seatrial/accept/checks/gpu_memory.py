@@ -5,7 +5,7 @@ from functools import partial
 from seatrial.accept import gpu_limits
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
-from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, timed
+from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, span, timed
 from seatrial.accept.digest import ODD_MULTIPLIER
 from seatrial.accept.facts import Facts
 from seatrial.hardware import GB, GIB
@@ -48,7 +48,8 @@ def judge_copy(facts: CopyFacts) -> Judgement:
         limit = gpu_limits.MEMORY_COPY.get(kind) if kind else None
         findings.append(judge_gpu_rate(limit, found.gb_per_s, "memory copy", "GB/s", found.gpu))
         numbers.append(measurement("memory copy", found.gb_per_s, "GB/s", label(found.gpu.index, found.gpu.uuid)))
-    return conclude(findings, numbers)
+    summary = span("memory copy", "GB/s", [found.gb_per_s for found in facts.gpus])
+    return conclude(findings, numbers, when_passed=summary)
 
 
 class PatternGpu(Facts):
@@ -121,7 +122,9 @@ def judge_patterns(facts: PatternFacts) -> Judgement:
         numbers.append(
             Measurement(name="memory tested", value=found.tested_gib, unit="GiB", n=1, spread=0.0, where=where)
         )
-    return conclude(findings, numbers)
+    total = sum(found.tested_gib for found in facts.gpus)
+    summary = f"{len(facts.gpus)} GPU(s): {total:.0f} GiB read back as written, {len(PATTERNS) + 1} patterns"
+    return conclude(findings, numbers, when_passed=summary)
 
 
 CHECKS = (

@@ -58,11 +58,11 @@ class NcclChoice(Facts):
 
 def read_nccl_log(log: str) -> NcclChoice:
     """``... via P2P/CUMEM/read`` of each channel, and ``AllReduce: 4096 Bytes -> Algo RING proto LL ...``."""
-    transports = set(re.findall(r"Channel \d+(?:/\d+)? : .* via (\w+)", log))
+    transports = set(re.findall(r"Channel \d+(?:/\d+)? : .* via (NET/\w+|\w+)", log))
     chosen = re.findall(r"(\w+): (\d+) Bytes -> Algo (\w+) proto \w+", log)
     return NcclChoice(
         transports=tuple(sorted(transports)),
-        algorithms={f"{function} {size}": algorithm for function, size, algorithm in chosen},
+        algorithms={f"{function} {size}": algorithm.upper() for function, size, algorithm in chosen},
     )
 
 
