@@ -1,9 +1,12 @@
 """Our templates beside the stock ones, how a suiting one is found, and what is written beside an exported model."""
 
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from seatrial.data.conversation import Message, Rejection, ToolCall, template_messages, template_tools
@@ -18,9 +21,10 @@ from seatrial.data.template import (
     suiting_template,
     write_template,
 )
+from seatrial.data.validate import check_row
 from seatrial.errors import IntegrityError, UsageError
 from tests.data.conftest import family_renderer, family_tokenizer
-from tests.data.test_render import CASES, WEATHER, assistant, conversation, result, user
+from tests.data.test_render import CASES, CONVERSATION, WEATHER, assistant, conversation, result, user
 
 TRL = find_spec("trl")
 needs_trl = pytest.mark.skipif(TRL is None, reason="trl, which bundles copies of the stock templates, is not installed")
@@ -122,6 +126,7 @@ def test_the_format_of_a_stock_template_is_found_by_rendering(family: str, name:
     assert (template.stops, template.parser) == ((stop,), parser)
 
 
+@lru_cache
 def stock_renderer(family: str, name: str) -> Renderer:
     tokenizer = stock_tokenizer(family, name)
     return Renderer(tokenizer, stock_template(tokenizer))
@@ -158,6 +163,21 @@ def test_stock_qwen3_is_trained_on_the_last_answer_only() -> None:
     assert isinstance(renderer.render(several, TrainOn.LAST), Rendered)
     called = conversation(user("a"), assistant("", ToolCall("f", {})), result("1"), assistant("one"))
     assert isinstance(renderer.render(called, TrainOn.LAST), Rendered)
+
+
+STOCK_RENDERERS = [("llama3", "llama3_1"), ("llama3", "llama3"), ("qwen2.5", "qwen2_5"), ("qwen3", "qwen3")]
+
+
+@needs_trl
+@pytest.mark.parametrize(("family", "name"), STOCK_RENDERERS)
+@given(row=st.data())
+def test_what_is_accepted_with_a_stock_template_is_served_as_trained(
+    family: str, name: str, row: st.DataObject
+) -> None:
+    drawn, renderer = row.draw(CONVERSATION), stock_renderer(family, name)
+    for train_on in (TrainOn.ALL, TrainOn.LAST):
+        check = check_row(renderer, drawn, train_on)
+        assert (check.mask_ok and check.round_trip_ok) or isinstance(renderer.render(drawn, train_on), Rejection)
 
 
 QWEN = {"<|im_start|>": 1, "<|im_end|>": 2, "<|endoftext|>": 151643}

@@ -145,9 +145,9 @@ class Renderer:
 
     @property
     def pad_id(self) -> int:
-        """The tokenizer's padding token, or its end-of-sequence token; padding is never trained on or attended to."""
+        """The tokenizer's padding token, or else a stop token; padding is never trained on or attended to."""
         pad = self.tokenizer.pad_token_id
-        return int(pad if pad is not None else self.tokenizer.eos_token_id)
+        return self.stop_ids[0] if pad is None else int(pad)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """Text of ``ids``, added tokens included."""
@@ -243,7 +243,7 @@ class Renderer:
     @cached_property
     def _is_added(self) -> Mask:
         """By token id, whether it is an added token."""
-        is_added = np.zeros(len(self.tokenizer), dtype=np.bool_)
+        is_added = np.zeros(max(self.tokenizer.get_vocab().values()) + 1, dtype=np.bool_)
         is_added[list(self.tokenizer.added_tokens_decoder)] = True
         return is_added
 
