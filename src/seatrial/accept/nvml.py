@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from seatrial.accept.facts import Facts
 from seatrial.hardware import GIB
@@ -44,7 +44,7 @@ class DriverState(Facts):
 
 
 class UnderLoad(Facts):
-    """Samples of one GPU at work, in step. ``xids``: errors raised meanwhile; None: the driver does not tell."""
+    """Samples of one GPU at work; a series that the driver withholds is empty, and its ``xids`` are None."""
 
     sm_clock_mhz: tuple[int, ...]
     power_w: tuple[float, ...]
@@ -156,66 +156,54 @@ def active_nvlinks(uuid: str) -> int | None:
 
 
 class Watch:
-    """Samples GPUs from a thread while the body of the ``with`` runs."""
+    """Samples GPUs from a thread while the body of the ``with`` runs.
+
+    Raises: pynvml.NVMLError: on entry, when there is no driver to speak to.
+    """
 
     def __init__(self, uuids: Sequence[str], interval_seconds: float = 0.05) -> None:
         self._uuids = uuids
         self._interval_seconds = interval_seconds
-        self._samples: dict[str, list[tuple[int, float, int, int, int, int]]] = {uuid: [] for uuid in uuids}
+        self._samples: dict[str, dict[str, list[float]]] = {uuid: {} for uuid in uuids}
         self._xids: dict[str, list[int]] = {}
+        self._stack = contextlib.ExitStack()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> Self:
+        import pynvml as nv
+
+        self._stack.enter_context(session())
+        handles = {uuid: nv.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids}
+        self._readers = _readers()
+        self._events = self._register(handles)
+        self._thread = threading.Thread(target=self._sample, args=(handles,), daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        self._collect()
+        self._stack.close()
 
     def seen(self) -> dict[str, UnderLoad]:
-        """By UUID, once the body has run. A GPU whose driver withholds any of the values has no samples."""
-        return {uuid: self._under_load(uuid) for uuid in self._uuids}
+        """By UUID, once the body has run."""
+        return {
+            uuid: UnderLoad.model_validate(
+                {name: samples.get(name, ()) for name in self._readers}
+                | {"xids": None if uuid not in self._xids else tuple(self._xids[uuid])}
+            )
+            for uuid, samples in self._samples.items()
+        }
 
-    def _under_load(self, uuid: str) -> UnderLoad:
-        samples = self._samples[uuid]
-        clocks, powers, temperatures, reasons, generations, widths = (
-            zip(*samples, strict=True) if samples else ((),) * 6
-        )
-        xids = self._xids.get(uuid)
-        return UnderLoad(
-            sm_clock_mhz=clocks,
-            power_w=powers,
-            temperature_c=temperatures,
-            clock_reasons=reasons,
-            pcie_generation=generations,
-            pcie_width=widths,
-            xids=None if xids is None else tuple(xids),
-        )
-
-    def _sample(self) -> None:
-        import pynvml as nv
-
-        reasons = getattr(nv, "nvmlDeviceGetCurrentClocksEventReasons", nv.nvmlDeviceGetCurrentClocksThrottleReasons)
-        with session():
-            handles = {uuid: nv.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids}
-            events = self._register(handles)
-            while not self._done.is_set():
-                for uuid, handle in handles.items():
-                    sample = (
-                        ask(nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_SM),
-                        ask(nv.nvmlDeviceGetPowerUsage, handle),
-                        ask(nv.nvmlDeviceGetTemperature, handle, nv.NVML_TEMPERATURE_GPU),
-                        ask(reasons, handle),
-                        ask(nv.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-                        ask(nv.nvmlDeviceGetCurrPcieLinkWidth, handle),
-                    )
-                    clock, power_mw, temperature, reason, generation, width = sample
-                    if None not in sample:
-                        self._samples[uuid].append((clock, power_mw / 1000, temperature, reason, generation, width))
-                self._done.wait(self._interval_seconds)
-            self._collect(events)
+    def _sample(self, handles: dict[str, Handle]) -> None:
+        while not self._done.is_set():
+            for uuid, handle in handles.items():
+                for name, read in self._readers.items():
+                    value = read(handle)
+                    if value is not None:
+                        self._samples[uuid].setdefault(name, []).append(value)
+            self._done.wait(self._interval_seconds)
 
     def _register(self, handles: dict[str, Handle]) -> Handle:
         """An event set that catches XIDs of the GPUs whose driver offers them."""
@@ -230,12 +218,31 @@ class Watch:
                 self._xids[uuid] = []
         return events
 
-    def _collect(self, events: Handle) -> None:
+    def _collect(self) -> None:
         import pynvml as nv
 
-        if events is None:
+        if self._events is None:
             return
-        while self._xids and (event := ask(nv.nvmlEventSetWait_v2, events, 0)) is not None:
-            uuid = ask(nv.nvmlDeviceGetUUID, event.device)
-            self._xids.setdefault(uuid, []).append(event.eventData)
-        ask(nv.nvmlEventSetFree, events)
+        while self._xids and (event := ask(nv.nvmlEventSetWait_v2, self._events, 0)) is not None:
+            self._xids[ask(nv.nvmlDeviceGetUUID, event.device)].append(event.eventData)
+        ask(nv.nvmlEventSetFree, self._events)
+
+
+def _readers() -> dict[str, Callable[[Handle], float | None]]:
+    """How each series of ``UnderLoad`` is read."""
+    import pynvml as nv
+
+    def power_w(handle: Handle) -> float | None:
+        milliwatts: int | None = ask(nv.nvmlDeviceGetPowerUsage, handle)
+        return None if milliwatts is None else milliwatts / 1000
+
+    # The older name of the same answer serves older drivers' bindings.
+    reasons = getattr(nv, "nvmlDeviceGetCurrentClocksEventReasons", nv.nvmlDeviceGetCurrentClocksThrottleReasons)
+    return {
+        "sm_clock_mhz": lambda handle: ask(nv.nvmlDeviceGetClockInfo, handle, nv.NVML_CLOCK_SM),
+        "power_w": power_w,
+        "temperature_c": lambda handle: ask(nv.nvmlDeviceGetTemperature, handle, nv.NVML_TEMPERATURE_GPU),
+        "clock_reasons": lambda handle: ask(reasons, handle),
+        "pcie_generation": lambda handle: ask(nv.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+        "pcie_width": lambda handle: ask(nv.nvmlDeviceGetCurrPcieLinkWidth, handle),
+    }
