@@ -13,6 +13,9 @@ from seatrial.data.reason import Reason, Unfaithful, excerpt
 
 Json = Any
 
+# An assistant's text with one of these holds a call that nobody read.
+CALL_MARKERS = ("<tool_call>", "<functioncall>")
+
 
 @dataclass(frozen=True)
 class _Signature:
@@ -27,7 +30,8 @@ def well_formed(conversation: Conversation) -> Conversation | Rejection:
 
     Tools are declared under unique names with valid schemas (draft 2020-12). Turns are: an optional system
     message, then user and assistant in turn, each call answered by exactly one tool message before anybody
-    speaks again, an assistant turn last; only the last turn's calls may stay unanswered. Calls name declared
+    speaks again, an assistant turn last; only the last turn's calls may stay unanswered. No text holds a call of
+    another format. Calls name declared
     tools and their arguments validate. Two things are mended and recorded: a null argument where the schema
     allows none, and an integer parameter for which this very conversation passes a fraction.
     """
@@ -113,6 +117,8 @@ def _check_turns(messages: Sequence[Message]) -> None:
                 raise Unfaithful(Reason.ROLE_ORDER, f"message {number}: {role} after {previous or 'nothing'}")
             if not message.tool_calls and not message.content.strip():
                 raise Unfaithful(Reason.EMPTY_TURN, f"message {number}: {role} says nothing")
+            if role == "assistant" and (marker := next((m for m in CALL_MARKERS if m in message.content), None)):
+                raise Unfaithful(Reason.STRAY_MARKER, f"message {number}: text holds {marker}: is --source right?")
         if message.tool_calls and role != "assistant":
             raise Unfaithful(Reason.ROLE_ORDER, f"message {number}: {role} holds a call")
         for call in message.tool_calls:
@@ -137,9 +143,9 @@ def _check_calls(conversation: Conversation, signatures: dict[str, _Signature]) 
                 raise Unfaithful(Reason.UNDECLARED_TOOL, f"{call.name!r}; declared: {excerpt(', '.join(signatures))}")
             if _is_valid(call.arguments, signature):
                 continue
-            call, tool, mended = _mend(call, next(tool for tool in tools if tool.name == call.name))
-            signatures[call.name] = _signature(tool)
-            tools = tuple(tool if tool.name == call.name else other for other in tools)
+            call, mended_tool, mended = _mend(call, next(tool for tool in tools if tool.name == call.name))
+            signatures[call.name] = _signature(mended_tool)
+            tools = tuple(mended_tool if tool.name == call.name else tool for tool in tools)
             messages = _with_call(messages, number, position, call)
             repairs += mended
     return msgspec.structs.replace(
