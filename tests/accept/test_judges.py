@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from seatrial.accept.catalogue import LADDER, find
 from seatrial.accept.check import judge_recorded
+from seatrial.accept.limits import Limits
 from seatrial.records import JsonObject, Verdict
 
 from .healthy import HEALTHY
@@ -23,7 +24,7 @@ def test_every_check_of_the_ladder_has_a_healthy_example() -> None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_machine_passes(name: str) -> None:
-    judgement = judge_recorded(find(name), HEALTHY[name].model_dump(mode="json"))
+    judgement = judge_recorded(find(name), HEALTHY[name].model_dump(mode="json"), Limits())
     assert judgement.verdict is Verdict.PASS, judgement.reason
 
 
@@ -87,6 +88,6 @@ def _is_judged_list(name: str, path: Path) -> bool:
 @given(holes())
 def test_no_judge_passes_what_was_not_measured(hole: tuple[str, JsonObject, str]) -> None:
     name, facts, what = hole
-    judgement = judge_recorded(find(name), facts)
+    judgement = judge_recorded(find(name), facts, Limits())
     assert judgement.verdict is not Verdict.PASS, f"{name}: {what}: {judgement.reason}"
     assert judgement.reason

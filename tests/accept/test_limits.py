@@ -2,15 +2,17 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from seatrial.accept import gpu_limits, limits
+from seatrial.accept import catalogue, cpu_limits, gpu_limits, limits
 from seatrial.accept.catalogue import LADDER
 from seatrial.accept.limits import Limit, lint
+from seatrial.errors import SettingsError
 from seatrial.records import Verdict
 
-EVERY = (*limits.CPU_LIMITS, *gpu_limits.GPU_LIMITS)
+EVERY = (*cpu_limits.CPU_LIMITS, *gpu_limits.GPU_LIMITS)
 
 
 def test_the_lint_finds_nothing() -> None:
@@ -97,3 +99,46 @@ def test_bounds_agree_with_the_data_sheets() -> None:
 )
 def test_only_the_same_part_has_the_limits(name: str, kind: gpu_limits.GpuKind | None) -> None:
     assert gpu_limits.kind_of(name) is kind
+
+
+def own_limits(tmp_path: Path, text: str) -> limits.Limits:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    return limits.read_own_limits(path, catalogue.LIMITS)
+
+
+def test_own_limits_replace_the_built_in_ones_and_add_those_of_unknown_parts(tmp_path: Path) -> None:
+    own = own_limits(
+        tmp_path,
+        """
+limits:
+  bf16 GEMM on H100 SXM: {fail: 740, warn: 760, source: "contract, annex B"}
+  memory copy on NVIDIA L40S: {fail: 600, source: own node, unit: GB/s, bound: 864}
+""",
+    )
+    contract = gpu_limits.limit_for(own, gpu_limits.BF16_GEMM, "bf16 GEMM", "NVIDIA H100 80GB HBM3")
+    assert contract is not None
+    assert contract.judge(735.0, "x")[0] is Verdict.FAIL
+    assert contract.judge(750.0, "x")[0] is Verdict.WARN
+    assert contract.bound == gpu_limits.BF16_GEMM[gpu_limits.H100].bound
+    assert contract.source == "contract, annex B"
+    unknown = gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA L40S")
+    assert unknown is not None and unknown.judge(590.0, "x")[0] is Verdict.FAIL
+    assert gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA T4") is None
+    assert gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA H200") is H200_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("limits:\n  bf16 GEMM on H100 SXM: {fail: 2000, source: a blog}\n", "above the bound"),
+        ("limits:\n  bf16 GEMM on H100 SXM: {fail: 1, reference: 700, source: slip}\n", "under half the reference"),
+        ("limits:\n  bf16 GEMM on H100 SXM: {fail: 700, source: ''}\n", "no source"),
+        ("limits:\n  bf16 GEMM on H100 SXM: {fail: 700}\n", "source is required"),
+        ("limits:\n  frobnication: {fail: 700, source: me}\n", "needs unit and bound"),
+        ("limits:\n  bf16 GEMM on H100 SXM: {fial: 700, source: me}\n", "unknown key"),
+    ],
+)
+def test_own_limits_that_cannot_be_used_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        own_limits(tmp_path, text)

@@ -10,6 +10,7 @@ import pytest
 
 from seatrial.accept import nvml
 from seatrial.accept.checks.gpu import StateFacts, judge_memory_health
+from seatrial.accept.limits import Limits
 
 UUIDS = ("GPU-5f3c1a52-0000-0000-0000-000000000001", "GPU-5f3c1a52-0000-0000-0000-000000000002")
 
@@ -98,7 +99,7 @@ def test_what_a_driver_does_not_tell_is_none_and_not_zero(driver: RecordedDriver
 
 def test_remapped_rows_and_errors_reach_the_verdict(driver: RecordedDriver) -> None:
     driver.answers["nvmlDeviceGetRemappedRows"] = (1, 2, 1, 0)
-    judgement = judge_memory_health(StateFacts(state=nvml.read_driver()))
+    judgement = judge_memory_health(StateFacts(state=nvml.read_driver()), Limits())
     assert "GPU 1 (GPU-5f3c1a52): a row remapping waits for a reset" in judgement.reason
 
 

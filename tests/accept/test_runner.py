@@ -69,7 +69,7 @@ def test_recorded_facts_give_the_same_verdict_again(accepted: tuple[Path, Accept
     results = {result.check: result for result in acceptance.checks}
     for line in (out / "facts.jsonl").read_text().splitlines():
         answer = json.loads(line)
-        again = runner.judge_answer(catalogue.find(answer["check"]), answer)
+        again = runner.judge_answer(catalogue.find(answer["check"]), answer, runner.BUILT_IN)
         assert (again.verdict, again.reason) == (results[answer["check"]].verdict, results[answer["check"]].reason)
 
 
@@ -101,7 +101,7 @@ def test_a_hanging_measurement_is_killed_with_its_children(tmp_path: Path) -> No
     assert answer["error"] == "no answer within 1 s: killed"
     child = int((tmp_path / "child").read_text())
     assert _ends(child)
-    judged = runner.judge_answer(catalogue.find("host.cpu"), answer)
+    judged = runner.judge_answer(catalogue.find("host.cpu"), answer, runner.BUILT_IN)
     assert judged.verdict is Verdict.INCONCLUSIVE
 
 

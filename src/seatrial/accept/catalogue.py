@@ -19,6 +19,7 @@ LADDER: tuple[AnyCheck, ...] = (
     *collectives.CHECKS,
     *storage.CHECKS,
 )
+LIMITS = {limit.name: limit for check in LADDER for limit in check.limits}
 GROUPS = tuple(dict.fromkeys(check.group for check in LADDER))
 
 SAMPLING_SHARE = 0.6

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from seatrial.accept.facts import Facts
-from seatrial.accept.limits import Limit
+from seatrial.accept.limits import Limit, Limits
 from seatrial.records import Frozen, JsonObject, Measurement, Verdict, final_verdict
 
 F = TypeVar("F", bound=Facts)
@@ -46,7 +46,7 @@ class Check(Generic[F]):
     remedy: str
     facts: type[F]
     measure: Callable[[Request], F]
-    judge: Callable[[F], Judgement]
+    judge: Callable[[F, Limits], Judgement]
     limits: tuple[Limit, ...] = ()
     needs_gpus: int = 0
     share: float = 0.0
@@ -59,14 +59,14 @@ class Check(Generic[F]):
 AnyCheck = Check[Any]
 
 
-def judge_recorded(check: AnyCheck, recorded: JsonObject) -> Judgement:
+def judge_recorded(check: AnyCheck, recorded: JsonObject, limits: Limits) -> Judgement:
     """Judge facts as they come from a process or a file; whatever is missing or ill-formed is INCONCLUSIVE."""
     try:
         facts = check.facts.model_validate(recorded)
     except ValidationError as error:
         missing = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
         return Judgement(Verdict.INCONCLUSIVE, f"the measurement is not complete: {missing}")
-    return check.judge(facts)
+    return check.judge(facts, limits)
 
 
 def conclude(

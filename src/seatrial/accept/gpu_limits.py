@@ -4,9 +4,10 @@ Bounds: matrix rate = SMs x FLOP per clock and SM x highest clock; memory = bus 
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from seatrial.accept.limits import FAIL_SHARE, WARN_SHARE, Limit
+from seatrial.accept.limits import FAIL_SHARE, WARN_SHARE, Limit, Limits
 
 MAMF = "stas00/ml-engineering, compute/accelerator (MAMF)"
 NETWORK = "stas00/ml-engineering, network (all_reduce_bench, nvbandwidth)"
@@ -203,7 +204,7 @@ DEVICE_TO_HOST = {
 
 def _peer(kind: GpuKind, reference: float, source: str) -> Limit:
     return Limit(
-        name=f"peer copy between {kind.name}",
+        name=f"peer copy on {kind.name}",
         unit="GB/s",
         reference=reference,
         warn=reference * WARN_SHARE,
@@ -234,7 +235,7 @@ def _all_reduce(kind: GpuKind, ranks: int, algorithm: str, reference: float, sou
         bound = link / (1 + 1 / ranks) * 2 * (ranks - 1) / ranks
         formula = f"bound: {link:g} GB/s / (1 + 1/{ranks}) x 2 ({ranks} - 1) / {ranks}, as the switch reduces"
     return Limit(
-        name=f"all-reduce busbw, {ranks} x {kind.name}, {algorithm}",
+        name=f"all-reduce busbw by {algorithm}, {ranks} x {kind.name}",
         unit="GB/s",
         reference=reference,
         warn=reference * WARN_SHARE,
@@ -262,6 +263,14 @@ ALL_REDUCE = {
         (B200, 8, "RING", 682.0, NETWORK),
     )
 }
+
+
+def limit_for(limits: Limits, table: Mapping[GpuKind, Limit], what: str, gpu_name: str) -> Limit | None:
+    """The limit of this kind of GPU, or the user's own for one that has none built in: ``WHAT on NAME``."""
+    kind = kind_of(gpu_name)
+    built_in = table.get(kind) if kind else None
+    return limits.of(built_in) if built_in else limits.named(f"{what} on {gpu_name}")
+
 
 GPU_LIMITS: tuple[Limit, ...] = (
     *BF16_GEMM.values(),

@@ -1,10 +1,13 @@
 """Limits with provenance: what a healthy part does, below what it fails, what physics allows, and who says so."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from seatrial.records import Verdict
+from seatrial.errors import SettingsError
+from seatrial.records import Frozen, Verdict
+from seatrial.settings import load_settings
 
 FAIL_SHARE, WARN_SHARE = 0.93, 0.97
 """Of the reference: healthy GPUs of one kind differ by up to 5 % (ml-engineering, compute/accelerator), so 7 % is a
@@ -70,114 +73,63 @@ def lint(limits: Iterable[Limit]) -> list[str]:
     return problems
 
 
-MEMORY_BANDWIDTH_PER_CORE = Limit(
-    name="memory bandwidth per core",
-    unit="GB/s",
-    reference=1.2,
-    fail=0.6,
-    bound=136.0,
-    arithmetic="reference: 8 channels x 2400 MT/s x 8 B / 128 threads = 1.2 GB/s, the thinnest share among two-thread "
-    "64-core servers; floor: half of it, because STREAM without streaming stores reaches about 60 % of the peak; "
-    "bound: 128 cache lines in flight x 64 B / 60 ns = 136 GB/s, by Little's law",
-    source="DDR4-2400 as in JEDEC JESD79-4; STREAM counting rules, J. McCalpin, cs.virginia.edu/stream/ref.html",
-)
+@dataclass(frozen=True)
+class Limits:
+    """The user's own limits by name; they replace built-in ones and add those of parts that have none."""
+
+    own: Mapping[str, Limit] = field(default_factory=dict)
+
+    def of(self, built_in: Limit) -> Limit:
+        return self.own.get(built_in.name, built_in)
+
+    def named(self, name: str) -> Limit | None:
+        return self.own.get(name)
 
 
-def _gemm_per_core(isa: str, flop_per_cycle: int) -> Limit:
-    return Limit(
-        name=f"fp32 GEMM per core ({isa})",
-        unit="GFLOP/s",
-        reference=flop_per_cycle / 2,
-        fail=flop_per_cycle / 4,
-        bound=flop_per_cycle * 6.5,
-        arithmetic=f"{flop_per_cycle} fp32 FLOP per cycle and core; bound at 6.5 GHz, above any clock sold; reference "
-        "at 1 GHz, under any base clock of a server, halved because two threads share a core; floor: half of that",
-        source="instruction width x 2 FMA units x 2 FLOP, as in the Intel and AMD optimization manuals",
+class OwnLimit(Frozen):
+    """What a contract says. ``unit`` and ``bound`` are needed only for a part that has no built-in limit."""
+
+    fail: float
+    source: str
+    warn: float | None = None
+    reference: float | None = None
+    unit: str | None = None
+    bound: float | None = None
+
+
+class OwnLimits(Frozen):
+    """A YAML file of own limits: ``limits: {"bf16 GEMM on H100 SXM": {fail: 740, source: annex B}}``."""
+
+    limits: dict[str, OwnLimit]
+
+
+def read_own_limits(path: Path, built_in: Mapping[str, Limit]) -> Limits:
+    """Own limits over the built-in ones of the same name.
+
+    Raises:
+        SettingsError: the file cannot be read, or the lint refuses one of its limits.
+    """
+    given = load_settings(path, [], OwnLimits).limits
+    own = {name: _merged(path, name, limit, built_in) for name, limit in given.items()}
+    problems = lint(own.values())
+    if problems:
+        raise SettingsError("\n".join(f"{path}: {problem}" for problem in problems))
+    return Limits(own)
+
+
+def _merged(path: Path, name: str, given: OwnLimit, built_in: Mapping[str, Limit]) -> Limit:
+    base = built_in.get(name)
+    if base is None:
+        if given.unit is None or given.bound is None:
+            raise SettingsError(f"{path}: limits.{name}: no built-in limit has this name, so it needs unit and bound")
+        base = Limit(name=name, unit=given.unit, bound=given.bound, arithmetic="", source="")
+    return replace(
+        base,
+        unit=given.unit or base.unit,
+        bound=given.bound or base.bound,
+        reference=given.reference or given.warn or given.fail,
+        warn=given.warn,
+        fail=given.fail,
+        arithmetic=f"given in {path}: floor {given.fail:g}",
+        source=given.source,
     )
-
-
-GEMM_PER_CORE = {
-    "avx512f": _gemm_per_core("avx512f", 64),
-    "fma": _gemm_per_core("fma", 32),
-    "sse2": _gemm_per_core("sse2", 16),
-    "asimd": _gemm_per_core("asimd", 32),
-}
-"""By the widest instruction set among the CPU's flags, in this order."""
-
-LOOPBACK_BUSBW = Limit(
-    name="loopback all-reduce busbw",
-    unit="GB/s",
-    reference=0.25,
-    fail=0.125,
-    bound=136.0,
-    arithmetic="floor: 1 Gb/s = 0.125 GB/s, since a path through memory that is slower than Gigabit Ethernet is "
-    "broken; reference: 2 Gb/s; bound: one core moves no more than 136 GB/s (memory bandwidth per core)",
-    source="IEEE 802.3ab for the line rate; busbw as in nccl-tests doc/PERFORMANCE.md",
-)
-
-STORAGE_WRITE = Limit(
-    name="durable sequential write",
-    unit="GB/s",
-    reference=0.060,
-    fail=0.030,
-    bound=1000.0,
-    arithmetic="reference: 60 MB/s, the slowest disk type that large clouds rent; floor: half of it, at which a "
-    "4 GB checkpoint takes over two minutes; bound: more than memory takes, so the data was never written",
-    source="Azure managed disk types, Standard HDD: up to 60 MB/s for S4 to S30",
-)
-
-FREE_DISK = Limit(
-    name="free space",
-    unit="GiB",
-    reference=2.0,
-    fail=1.0,
-    warn=2.0,
-    bound=math.inf,
-    arithmetic="two checkpoints of a rank-16 adapter of an 8B model with its optimizer state: 42 M parameters x 12 B "
-    "x 2 = 1.0 GB; the reference is twice that",
-    source="own arithmetic; seatrial keeps the newest two checkpoints",
-)
-
-FREE_MEMORY = Limit(
-    name="available memory",
-    unit="GiB",
-    reference=2.0,
-    fail=1.0,
-    warn=2.0,
-    bound=math.inf,
-    arithmetic="two ranks that import torch hold about 0.35 GiB each and the memory test 0.4 GiB: 1.1 GiB",
-    source="own measurement of resident memory, torch 2.13 on Linux x86-64",
-)
-
-SHARED_MEMORY = Limit(
-    name="/dev/shm size",
-    unit="GiB",
-    reference=1.0,
-    fail=1.0,
-    bound=math.inf,
-    arithmetic="1 GiB for NCCL's shared-memory transport and for data-loader workers; Docker's default is 0.0625",
-    source="NCCL user guide, Troubleshooting, Shared Memory: --shm-size=1g",
-)
-
-OPEN_FILES = Limit(
-    name="open files (hard limit)",
-    unit="files",
-    reference=4096,
-    warn=4096,
-    fail=2048,
-    bound=math.inf,
-    arithmetic="a rank holds a few files for each peer it talks to; under the kernel's default of 4096 somebody "
-    "lowered it, under half of that 512 peers with 4 files each do not fit",
-    source="Linux include/uapi/linux/fs.h: INR_OPEN_MAX 4096",
-)
-
-CPU_LIMITS = (
-    MEMORY_BANDWIDTH_PER_CORE,
-    *GEMM_PER_CORE.values(),
-    LOOPBACK_BUSBW,
-    STORAGE_WRITE,
-    FREE_DISK,
-    FREE_MEMORY,
-    SHARED_MEMORY,
-    OPEN_FILES,
-)

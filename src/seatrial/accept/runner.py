@@ -16,10 +16,12 @@ from typing import IO, Literal, Self
 from seatrial.accept import catalogue, render
 from seatrial.accept.check import AnyCheck, Judgement, Request, judge_recorded
 from seatrial.accept.inventory import Inventory, take_inventory
+from seatrial.accept.limits import Limits
 from seatrial.errors import UsageError
 from seatrial.provenance import provenance
 from seatrial.records import CheckResult, Frozen, JsonObject, Verdict, append_jsonl, final_verdict, write_json
 
+BUILT_IN = Limits()
 GRACE_SECONDS = 60.0
 """Beyond what a check asked for: importing torch, starting ranks or a CUDA context from a cold disk."""
 
@@ -35,7 +37,12 @@ class Acceptance(Frozen):
 
 
 def accept(
-    out: Path, *, budget_seconds: float = 180.0, checks: Sequence[str] = (), expected_gpus: int | None = None
+    out: Path,
+    *,
+    budget_seconds: float = 180.0,
+    checks: Sequence[str] = (),
+    expected_gpus: int | None = None,
+    limits: Limits = BUILT_IN,
 ) -> Acceptance:
     """Test this machine and leave ``acceptance.json`` and ``facts.jsonl`` in ``out``.
 
@@ -43,12 +50,16 @@ def accept(
         UsageError: an unknown check, or ``out`` cannot be written.
     """
     start = time.monotonic()
-    results = tuple(run_ladder(out, catalogue.choose(checks), budget_seconds, expected_gpus))
+    results = tuple(run_ladder(out, catalogue.choose(checks), budget_seconds, expected_gpus, limits))
     return conclude(out, results, time.monotonic() - start)
 
 
 def run_ladder(
-    out: Path, checks: Sequence[AnyCheck], budget_seconds: float, expected_gpus: int | None = None
+    out: Path,
+    checks: Sequence[AnyCheck],
+    budget_seconds: float,
+    expected_gpus: int | None = None,
+    limits: Limits = BUILT_IN,
 ) -> Iterator[CheckResult]:
     """Results as they come, in the order of ``checks``. Raw facts are appended to ``out/facts.jsonl``."""
     try:
@@ -73,7 +84,7 @@ def run_ladder(
             start = time.monotonic()
             answer = worker.ask(request, GRACE_SECONDS + 4 * request.seconds)
             append_jsonl(out / "facts.jsonl", answer)
-            yield _result(check, judge_answer(check, answer), time.monotonic() - start)
+            yield _result(check, judge_answer(check, answer, limits), time.monotonic() - start)
 
 
 def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
@@ -82,11 +93,11 @@ def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
     return f"{gpus} NVIDIA GPU here: the question takes {check.needs_gpus} or more"
 
 
-def judge_answer(check: AnyCheck, answer: JsonObject) -> Judgement:
+def judge_answer(check: AnyCheck, answer: JsonObject, limits: Limits) -> Judgement:
     """A measurement that failed, crashed or hung is INCONCLUSIVE with what stopped it."""
     if "facts" not in answer:
         return Judgement(Verdict.INCONCLUSIVE, f"could not be measured: {answer.get('error', 'no answer')}")
-    return judge_recorded(check, answer["facts"])
+    return judge_recorded(check, answer["facts"], limits)
 
 
 def conclude(out: Path, results: Sequence[CheckResult], seconds: float) -> Acceptance:

@@ -24,6 +24,7 @@ def accept(
         Path | None, typer.Option("--json", help="also write acceptance.json here; - is stdout")
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs that were paid for; fewer is a FAIL")] = None,
+    own: Annotated[Path | None, typer.Option("--limits", help="YAML of own limits, say those of a contract")] = None,
 ) -> None:
     """Acceptance-test this machine: is every part what was paid for, and if not, which one?
 
@@ -37,15 +38,17 @@ def accept(
     from rich.live import Live
 
     from seatrial.accept import catalogue, render, runner
+    from seatrial.accept.limits import read_own_limits
     from seatrial.records import CheckResult, Verdict
 
     ladder = catalogue.choose([name.strip() for name in checks.split(",") if name.strip()])
     seconds = catalogue.seconds_of(budget)
+    limits = read_own_limits(own, catalogue.LIMITS) if own else runner.BUILT_IN
     console = Console(stderr=True)
     results: list[CheckResult] = []
     start = time.monotonic()
     with Live(render.table(ladder, results), console=console, auto_refresh=False) as live:
-        for result in runner.run_ladder(out, ladder, seconds, gpus):
+        for result in runner.run_ladder(out, ladder, seconds, gpus, limits):
             results.append(result)
             live.update(render.table(ladder, results), refresh=True)
     acceptance = runner.conclude(out, results, time.monotonic() - start)
@@ -70,11 +73,14 @@ def explain(check: Annotated[str, typer.Argument(help="a check, such as host.gem
 
 
 @limits_app.command()
-def lint() -> None:
+def lint(
+    own: Annotated[Path | None, typer.Argument(metavar="FILE", help="YAML of own limits, checked too")] = None,
+) -> None:
     """Refuse limits without a source, limits that physics forbids, and limits that nothing can fail."""
     from seatrial.accept import catalogue, limits
 
-    every = list(dict.fromkeys(limit for check in catalogue.LADDER for limit in check.limits))
+    given = limits.read_own_limits(own, catalogue.LIMITS) if own else limits.Limits()
+    every = {**catalogue.LIMITS, **given.own}.values()
     problems = limits.lint(every)
     for problem in problems:
         typer.secho(f"error: {problem}", fg=typer.colors.RED, err=True)

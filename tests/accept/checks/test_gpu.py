@@ -8,6 +8,7 @@ import pytest
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import Judgement, judge_recorded
 from seatrial.accept.checks import gpu
+from seatrial.accept.limits import Limits
 from seatrial.records import JsonObject, Verdict
 
 from ..healthy import HEALTHY
@@ -18,7 +19,7 @@ Change = Callable[[Any], None]
 def judged(check: str, change: Change) -> Judgement:
     facts: JsonObject = HEALTHY[check].model_dump(mode="json")
     change(facts)
-    return judge_recorded(find(check), facts)
+    return judge_recorded(find(check), facts, Limits())
 
 
 def state_of(index: int, **values: Any) -> Change:
@@ -105,6 +106,7 @@ def no_gpus(facts: Any) -> None:
         ("gpu.memory_patterns", of(4, tested_gib=0.0), Verdict.INCONCLUSIVE, "makes no sense"),
         ("gpu.gemm_bf16", of(7, tflop_per_s=[600.0] * 5), Verdict.FAIL, "GPU 7 (GPU-00000007)"),
         ("gpu.gemm_bf16", of(7, tflop_per_s=[700.0] * 5), Verdict.WARN, "below the expected"),
+        ("gpu.memory_bandwidth", of(7, gb_per_s=[4050.0] * 5), Verdict.WARN, "5.8% below the median of its neigh"),
         ("gpu.gemm_bf16", of(7, tflop_per_s=[1400.0] * 5), Verdict.INCONCLUSIVE, "physical bound"),
         ("gpu.gemm_bf16", of(7, wrong=12), Verdict.FAIL, "12 elements"),
         ("gpu.gemm_bf16", load_of(7, clock_reasons=[0x44] * 6), Verdict.FAIL, "hardware thermal slowdown in 6 of 6"),
@@ -136,7 +138,7 @@ def test_a_slow_pair_names_both_ends() -> None:
 
     judgement = judged("fabric.peer", slow)
     assert judgement.verdict is Verdict.FAIL
-    assert "to GPU 5, GPU 2 (GPU-00000002): peer copy between H200 SXM 190 GB/s" in judgement.reason
+    assert "to GPU 5, GPU 2 (GPU-00000002): peer copy on H200 SXM 190 GB/s" in judgement.reason
     assert "GPU 4" not in judgement.reason
 
 
@@ -155,14 +157,16 @@ KERNEL_LOG = """\
 def test_errors_are_read_from_the_kernel_log() -> None:
     assert gpu.find_xids(KERNEL_LOG) == (("0000:3b:00", 79), ("0000:5d:00", 31))
     assert gpu.find_xids("") == ()
-    judgement = gpu.judge_kernel_log(gpu.KernelLogFacts(xids=gpu.find_xids(KERNEL_LOG), reason=""))
+    judgement = gpu.judge_kernel_log(gpu.KernelLogFacts(xids=gpu.find_xids(KERNEL_LOG), reason=""), Limits())
     assert (
         judgement.verdict is Verdict.FAIL and judgement.reason == "PCI 0000:3b:00: XID 79, fell off the bus, 1 time(s)"
     )
-    mild = gpu.judge_kernel_log(gpu.KernelLogFacts(xids=(("0000:5d:00", 31),), reason=""))
+    mild = gpu.judge_kernel_log(gpu.KernelLogFacts(xids=(("0000:5d:00", 31),), reason=""), Limits())
     assert mild.verdict is Verdict.WARN
 
 
 def test_a_kernel_log_that_may_not_be_read_is_skipped_and_says_why() -> None:
-    judgement = gpu.judge_kernel_log(gpu.KernelLogFacts(xids=None, reason="/dev/kmsg: Operation not permitted"))
+    judgement = gpu.judge_kernel_log(
+        gpu.KernelLogFacts(xids=None, reason="/dev/kmsg: Operation not permitted"), Limits()
+    )
     assert judgement.verdict is Verdict.SKIPPED and "Operation not permitted" in judgement.reason

@@ -9,6 +9,7 @@ import pytest
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import judge_recorded
 from seatrial.accept.checks import cpu, host, storage
+from seatrial.accept.limits import Limits
 from seatrial.records import Verdict
 
 from ..healthy import HEALTHY, MIB
@@ -78,7 +79,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.changes}")
 def test_judges(case: Case) -> None:
     facts = HEALTHY[case.check].model_dump(mode="json") | case.changes
-    judgement = judge_recorded(find(case.check), facts)
+    judgement = judge_recorded(find(case.check), facts, Limits())
     assert judgement.verdict is case.verdict, judgement.reason
     assert case.says in judgement.reason
 

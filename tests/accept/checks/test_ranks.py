@@ -8,6 +8,7 @@ import torch
 from seatrial.accept.checks import ranks
 from seatrial.accept.checks.collectives import RanksFacts, judge_loopback, judge_nccl
 from seatrial.accept.checks.ranks import Collective, busbw_gb_per_s, read_nccl_log, run_on_ranks
+from seatrial.accept.limits import Limits
 from seatrial.records import Verdict
 
 from ..healthy import GIB_4, HEALTHY, steps
@@ -106,7 +107,7 @@ def nccl(**changes: Any) -> RanksFacts:
     ],
 )
 def test_nccl_is_judged_by_the_algorithm_it_chose(facts: RanksFacts, verdict: Verdict, says: str) -> None:
-    judgement = judge_nccl(facts)
+    judgement = judge_nccl(facts, Limits())
     assert judgement.verdict is verdict, judgement.reason
     assert says in judgement.reason
 
@@ -114,8 +115,8 @@ def test_nccl_is_judged_by_the_algorithm_it_chose(facts: RanksFacts, verdict: Ve
 def test_a_wrong_sum_fails_whatever_its_speed() -> None:
     good = HEALTHY["collectives.loopback"].model_dump()
     good["steps"][0]["wrong"] = 2
-    judgement = judge_loopback(RanksFacts.model_validate(good))
+    judgement = judge_loopback(RanksFacts.model_validate(good), Limits())
     assert judgement.verdict is Verdict.FAIL
     assert judgement.reason == "all_reduce of 16777216 B: 2 elements are wrong"
     good["steps"][0].update(wrong=0, seconds=(0.5,) * 5)
-    assert judge_loopback(RanksFacts.model_validate(good)).verdict is Verdict.FAIL
+    assert judge_loopback(RanksFacts.model_validate(good), Limits()).verdict is Verdict.FAIL

@@ -2,7 +2,7 @@
 
 import platform
 
-from seatrial.accept import gpu_limits, limits
+from seatrial.accept import cpu_limits, gpu_limits
 from seatrial.accept.check import (
     MIN_SAMPLES,
     Check,
@@ -17,11 +17,15 @@ from seatrial.accept.check import (
 from seatrial.accept.checks.gpu_load import cuda_gpus
 from seatrial.accept.checks.ranks import Backend, Collective, NcclChoice, Step, StepFacts, busbw_gb_per_s, run_on_ranks
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limits
 from seatrial.records import Measurement, Verdict
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-LOOPBACK_STEPS: tuple[Step, ...] = tuple(("all_reduce", size) for size in (8, 4 * KIB, MIB, 16 * MIB))
 OTHERS: tuple[Collective, ...] = ("all_gather", "reduce_scatter", "all_to_all", "broadcast")
+LOOPBACK_STEPS: tuple[Step, ...] = (
+    *((collective, MIB) for collective in OTHERS),
+    *(("all_reduce", size) for size in (8, 4 * KIB, MIB, 16 * MIB)),
+)
 NCCL_STEPS: tuple[Step, ...] = (
     *(("all_reduce", size) for size in (8, 64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB, 4 * GIB)),
     *((collective, size) for collective in OTHERS for size in (MIB, GIB)),
@@ -50,10 +54,12 @@ def measure_nccl(request: Request) -> RanksFacts:
     return RanksFacts(backend="nccl", ranks=len(gpus), gpu_names=names, steps=steps, choice=choice)
 
 
-def judge_loopback(facts: RanksFacts) -> Judgement:
+def judge_loopback(facts: RanksFacts, limits: Limits) -> Judgement:
     findings = judge_results(facts)
     if facts.steps and facts.ranks > 1:
-        findings.append(judge_rate(limits.LOOPBACK_BUSBW, _busbw(facts, facts.steps[-1]), platform.node()))
+        findings.append(
+            judge_rate(limits.of(cpu_limits.LOOPBACK_BUSBW), _busbw(facts, facts.steps[-1]), platform.node())
+        )
     return conclude(findings, step_measurements(facts))
 
 
@@ -71,7 +77,7 @@ def judge_results(facts: RanksFacts) -> list[Finding]:
     return findings or [(Verdict.PASS, f"results exact over {facts.ranks} {facts.backend} ranks")]
 
 
-def judge_nccl(facts: RanksFacts) -> Judgement:
+def judge_nccl(facts: RanksFacts, limits: Limits) -> Judgement:
     """The floor of an all-reduce depends on the algorithm that NCCL chose, so its log is read before judging."""
     findings = judge_results(facts)
     kinds = {gpu_limits.kind_of(name) for name in facts.gpu_names}
@@ -86,11 +92,13 @@ def judge_nccl(facts: RanksFacts) -> Judgement:
     step = large[-1]
     algorithm = facts.choice.algorithms.get(f"AllReduce {step.size_bytes}")
     rates = _busbw(facts, step)
-    limit = gpu_limits.ALL_REDUCE.get((kind, facts.ranks, algorithm)) if kind and algorithm else None
+    built_in = gpu_limits.ALL_REDUCE.get((kind, facts.ranks, algorithm)) if kind and algorithm else None
+    names = " and ".join(sorted(set(facts.gpu_names)))
+    own = limits.named(f"all-reduce busbw by {algorithm}, {facts.ranks} x {names}")
+    limit = limits.of(built_in) if built_in else own
     shown = f"all-reduce busbw {percentile(rates, 50):.4g} GB/s by {algorithm or 'an algorithm NCCL did not tell'}"
     if limit is None:
-        gpus = " and ".join(sorted(set(facts.gpu_names)))
-        findings.append((Verdict.WARN, f"{shown} (recorded, not judged: no floor for {facts.ranks} x {gpus})"))
+        findings.append((Verdict.WARN, f"{shown} (recorded, not judged: no floor for {facts.ranks} x {names})"))
     else:
         findings.append(judge_rate(limit, rates, f"{facts.ranks} GPUs, {algorithm}"))
     return conclude(findings, step_measurements(facts))
@@ -116,12 +124,12 @@ def _busbw(facts: RanksFacts, step: StepFacts) -> list[float]:
 CHECKS = (
     Check(
         name="collectives.loopback",
-        question="Do two processes on this machine add up numbers exactly, through its own network stack?",
+        question="Do two processes on this machine exchange and add up data exactly, through its own network stack?",
         remedy="check that the loopback interface is up and that no firewall or sandbox stands in its way",
         facts=RanksFacts,
         measure=measure_loopback,
         judge=judge_loopback,
-        limits=(limits.LOOPBACK_BUSBW,),
+        limits=(cpu_limits.LOOPBACK_BUSBW,),
         share=2.0,
     ),
     Check(

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seatrial.accept import limits
+from seatrial.accept import cpu_limits
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, judge_rate, measurement
 from seatrial.accept.digest import digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limit, Limits
 from seatrial.hardware import GB, usable_cpus
 from seatrial.records import Verdict
 
@@ -61,9 +62,7 @@ def busy_cpu_seconds(stat: str) -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def judge_cpu_rate(
-    limit: limits.Limit, samples: tuple[float, ...], where: str, cores: int, others_share: float
-) -> Finding:
+def judge_cpu_rate(limit: Limit, samples: tuple[float, ...], where: str, cores: int, others_share: float) -> Finding:
     """A rate per core; what falls short on a busy machine is INCONCLUSIVE."""
     verdict, text = judge_rate(limit, samples, where, per=cores)
     if verdict in (Verdict.FAIL, Verdict.WARN) and not others_share <= BUSY_SHARE:
@@ -117,7 +116,7 @@ def measure_memory_bandwidth(request: Request) -> MemoryBandwidthFacts:
     )
 
 
-def judge_memory_bandwidth(facts: MemoryBandwidthFacts) -> Judgement:
+def judge_memory_bandwidth(facts: MemoryBandwidthFacts, limits: Limits) -> Judgement:
     where = platform.node()
     numbers = [
         measurement("memory copy", facts.copy_gb_per_s, "GB/s", where),
@@ -128,7 +127,7 @@ def judge_memory_bandwidth(facts: MemoryBandwidthFacts) -> Judgement:
         return conclude([(Verdict.INCONCLUSIVE, f"{sizes}: the caches were measured, not the memory")], numbers)
     rates = {"copy": facts.copy_gb_per_s, "triad": facts.triad_gb_per_s}
     findings = [
-        judge_cpu_rate(limits.MEMORY_BANDWIDTH_PER_CORE, rate, kind, facts.cores, facts.others_share)
+        judge_cpu_rate(limits.of(cpu_limits.MEMORY_BANDWIDTH_PER_CORE), rate, kind, facts.cores, facts.others_share)
         for kind, rate in rates.items()
     ]
     return conclude(findings, numbers)
@@ -172,7 +171,7 @@ def measure_gemm(request: Request) -> GemmFacts:
     return GemmFacts(
         cores=usable_cpus(),
         others_share=others.share(),
-        isa=next((isa for isa in limits.GEMM_PER_CORE if isa in flags), None),
+        isa=next((isa for isa in cpu_limits.GEMM_PER_CORE if isa in flags), None),
         fp32_gflop_per_s=fp32,
         fp32_wrong=fp32_wrong,
         bf16_gflop_per_s=bf16,
@@ -198,15 +197,17 @@ def _gemm(dtype: "torch.dtype", seconds: float) -> tuple[tuple[float, ...], int]
     return tuple(2 * GEMM_SIZE**3 / duration / GB for duration in durations), wrong
 
 
-def judge_gemm(facts: GemmFacts) -> Judgement:
+def judge_gemm(facts: GemmFacts, limits: Limits) -> Judgement:
     where = platform.node()
     numbers = [measurement("fp32 GEMM", facts.fp32_gflop_per_s, "GFLOP/s", where)]
     findings: list[Finding] = [_exact("fp32", facts.fp32_wrong)]
-    limit = limits.GEMM_PER_CORE.get(facts.isa or "")
+    limit = cpu_limits.GEMM_PER_CORE.get(facts.isa or "")
     if limit is None or facts.cores < 1:
         findings.append((Verdict.INCONCLUSIVE, "the processor's instruction set is unknown, so there is no floor"))
     else:
-        findings.append(judge_cpu_rate(limit, facts.fp32_gflop_per_s, where, facts.cores, facts.others_share))
+        findings.append(
+            judge_cpu_rate(limits.of(limit), facts.fp32_gflop_per_s, where, facts.cores, facts.others_share)
+        )
     if facts.bf16_gflop_per_s is None or facts.bf16_wrong is None:
         findings.append((Verdict.SKIPPED, "bf16 not measured: the processor has no bf16 instructions"))
     else:
@@ -260,7 +261,7 @@ def _seeded_work() -> int:
     return digest(torch.cat([part.flatten() for part in parts]))
 
 
-def judge_digests(facts: DigestFacts) -> Judgement:
+def judge_digests(facts: DigestFacts, limits: Limits) -> Judgement:
     return conclude(judge_same_bits(facts.digests, "core"), [digests_compared(facts.digests)])
 
 
@@ -272,7 +273,7 @@ CHECKS = (
         facts=MemoryBandwidthFacts,
         measure=measure_memory_bandwidth,
         judge=judge_memory_bandwidth,
-        limits=(limits.MEMORY_BANDWIDTH_PER_CORE,),
+        limits=(cpu_limits.MEMORY_BANDWIDTH_PER_CORE,),
         share=2.0,
     ),
     Check(
@@ -282,7 +283,7 @@ CHECKS = (
         facts=GemmFacts,
         measure=measure_gemm,
         judge=judge_gemm,
-        limits=tuple(limits.GEMM_PER_CORE.values()),
+        limits=tuple(cpu_limits.GEMM_PER_CORE.values()),
         share=2.0,
     ),
     Check(

@@ -7,6 +7,7 @@ from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, 
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, timed
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limits
 from seatrial.hardware import GB
 from seatrial.records import Measurement, Verdict
 
@@ -28,7 +29,7 @@ def measure_nvlinks(request: Request) -> NvlinkFacts:
     return NvlinkFacts(gpus=tuple(NvlinkGpu(gpu=gpu, active=nvml.active_nvlinks(gpu.uuid)) for gpu in cuda_gpus()))
 
 
-def judge_nvlinks(facts: NvlinkFacts) -> Judgement:
+def judge_nvlinks(facts: NvlinkFacts, limits: Limits) -> Judgement:
     findings: list[Finding] = []
     numbers = []
     most = max((found.active or 0 for found in facts.gpus), default=0)
@@ -88,14 +89,14 @@ def measure_peers(request: Request) -> PeerFacts:
     return PeerFacts(pairs=tuple(pairs))
 
 
-def judge_peers(facts: PeerFacts) -> Judgement:
+def judge_peers(facts: PeerFacts, limits: Limits) -> Judgement:
     """Each pair by the limit of its kind; the pairs that fall short name the GPU that they share, if they share one."""
     findings: list[Finding] = []
     numbers = []
     for pair in facts.pairs:
         where = f"{label(pair.source.index, pair.source.uuid)} to GPU {pair.target.index}"
         kind = gpu_limits.kind_of(pair.source.name)
-        limit = gpu_limits.PEER_COPY.get(kind) if kind else None
+        limit = gpu_limits.limit_for(limits, gpu_limits.PEER_COPY, "peer copy", pair.source.name)
         if kind and not pair.direct:
             findings.append((Verdict.FAIL, f"{where}: no direct access: NVLink or fabric manager is down"))
         verdict, text = judge_gpu_rate(limit, pair.gb_per_s, "peer copy", "GB/s", pair.source)

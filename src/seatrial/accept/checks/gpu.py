@@ -9,6 +9,7 @@ from seatrial.accept import nvml
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude
 from seatrial.accept.facts import Facts
 from seatrial.accept.gpu_limits import kind_of
+from seatrial.accept.limits import Limits
 from seatrial.records import Measurement, Verdict
 
 
@@ -37,7 +38,7 @@ def measure_inventory(request: Request) -> InventoryFacts:
     )
 
 
-def judge_inventory(facts: InventoryFacts) -> Judgement:
+def judge_inventory(facts: InventoryFacts, limits: Limits) -> Judgement:
     found, names = len(facts.state.gpus), Counter(gpu.name for gpu in facts.state.gpus)
     findings: list[Finding] = [
         (Verdict.FAIL, f"GPU {index} does not answer the driver: {said}") for index, said in facts.state.silent.items()
@@ -73,7 +74,7 @@ LEAKED_GIB = 1.0
 holds about half of it."""
 
 
-def judge_idle(facts: StateFacts) -> Judgement:
+def judge_idle(facts: StateFacts, limits: Limits) -> Judgement:
     """A GPU that others use cannot be judged: what follows would measure them."""
     findings: list[Finding] = []
     numbers = []
@@ -94,7 +95,7 @@ def judge_idle(facts: StateFacts) -> Judgement:
     return conclude(findings, numbers, when_passed=f"{len(facts.state.gpus)} GPU(s) idle")
 
 
-def judge_memory_health(facts: StateFacts) -> Judgement:
+def judge_memory_health(facts: StateFacts, limits: Limits) -> Judgement:
     """Row remapping as in NVIDIA's GPU memory error management guide: pending wants a reset, failed a new board."""
     summary = f"{len(facts.state.gpus)} GPU(s): no uncorrected error, no row waits to be remapped"
     return conclude((found for gpu in facts.state.gpus for found in _memory_health(gpu)), when_passed=summary)
@@ -190,7 +191,7 @@ def _read_kernel_log(path: Path) -> str:
     return b"".join(records).decode(errors="replace")
 
 
-def judge_kernel_log(facts: KernelLogFacts) -> Judgement:
+def judge_kernel_log(facts: KernelLogFacts, limits: Limits) -> Judgement:
     """Where the log belongs to somebody else, as in most containers, the question is for them: SKIPPED."""
     if facts.xids is None:
         return Judgement(Verdict.SKIPPED, f"the kernel log is the host's: {facts.reason}; run on the host as root")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from seatrial.accept import gpu_limits, nvml
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
-from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, finish, judge_gpu_rate, span
+from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, finish, judge_fleet, judge_gpu_rate, span
 from seatrial.accept.digest import digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limits
 from seatrial.records import Measurement, Verdict
 
 if TYPE_CHECKING:
@@ -148,16 +149,15 @@ def _load_all(
     return durations
 
 
-def judge_gpu_gemm(facts: GpuGemmFacts) -> Judgement:
+def judge_gpu_gemm(facts: GpuGemmFacts, limits: Limits) -> Judgement:
     if facts.unsupported:
         return Judgement(Verdict.SKIPPED, facts.unsupported)
     findings: list[Finding] = []
     numbers: list[Measurement] = []
-    limits = {"bf16": gpu_limits.BF16_GEMM, "fp8": gpu_limits.FP8_GEMM}.get(facts.dtype, {})
+    table = {"bf16": gpu_limits.BF16_GEMM, "fp8": gpu_limits.FP8_GEMM}.get(facts.dtype, {})
     for found in facts.gpus:
         where = label(found.gpu.index, found.gpu.uuid)
-        kind = gpu_limits.kind_of(found.gpu.name)
-        limit = limits.get(kind) if kind else None
+        limit = gpu_limits.limit_for(limits, table, f"{facts.dtype} GEMM", found.gpu.name)
         findings.append(judge_gpu_rate(limit, found.tflop_per_s, f"{facts.dtype} GEMM", "TFLOP/s", found.gpu))
         if found.wrong:
             verdict = Verdict.FAIL if found.wrong > 0 else Verdict.INCONCLUSIVE
@@ -168,6 +168,7 @@ def judge_gpu_gemm(facts: GpuGemmFacts) -> Judgement:
             numbers.append(measurement("SM clock under load", found.load.sm_clock_mhz, "MHz", where))
             numbers.append(measurement("power under load", found.load.power_w, "W", where))
             numbers.append(measurement("temperature under load", found.load.temperature_c, "deg C", where))
+    findings += judge_fleet(f"{facts.dtype} GEMM", [(found.gpu, found.tflop_per_s) for found in facts.gpus])
     summary = span(f"{facts.dtype} GEMM", "TFLOP/s", [found.tflop_per_s for found in facts.gpus])
     return conclude(findings, numbers, when_passed=f"{summary}, products exact, no slowdown")
 
@@ -243,7 +244,7 @@ def seeded_work(a: "torch.Tensor", b: "torch.Tensor", order: "torch.Tensor") -> 
     return digest(torch.tensor([digest(part) for part in parts]))
 
 
-def judge_gpu_digests(facts: GpuDigestFacts) -> Judgement:
+def judge_gpu_digests(facts: GpuDigestFacts, limits: Limits) -> Judgement:
     """The vote is among GPUs of one kind: another kind may round otherwise in good health."""
     findings: list[Finding] = []
     if not facts.gpus or {gpu.index for gpu in facts.gpus} != set(facts.digests):

@@ -5,8 +5,9 @@ from functools import partial
 from seatrial.accept import gpu_limits, nvml
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
-from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, span, timed
+from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_fleet, judge_gpu_rate, span, timed
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limits
 from seatrial.hardware import GB
 from seatrial.records import Verdict
 
@@ -53,7 +54,7 @@ def measure_pcie(request: Request) -> PcieFacts:
     return PcieFacts(gpus=tuple(found))
 
 
-def judge_pcie(facts: PcieFacts) -> Judgement:
+def judge_pcie(facts: PcieFacts, limits: Limits) -> Judgement:
     numbers = []
     findings: list[Finding] = []
     for found in facts.gpus:
@@ -66,7 +67,10 @@ def judge_pcie(facts: PcieFacts) -> Judgement:
             (gpu_limits.HOST_TO_DEVICE, "host to device", found.host_to_device_gb_per_s),
             (gpu_limits.DEVICE_TO_HOST, "device to host", found.device_to_host_gb_per_s),
         ):
-            findings.append(judge_gpu_rate(table.get(link), samples, name, "GB/s", found.gpu))
+            built_in = table.get(link)
+            limit = limits.of(built_in) if built_in else limits.named(f"{name} over PCIe Gen{link[0]} x{link[1]}")
+            findings.append(judge_gpu_rate(limit, samples, name, "GB/s", found.gpu))
+    findings += judge_fleet("host to device", [(found.gpu, found.host_to_device_gb_per_s) for found in facts.gpus])
     to_device = span("host to device", "GB/s", [found.host_to_device_gb_per_s for found in facts.gpus])
     to_host = span("device to host", "GB/s", [found.device_to_host_gb_per_s for found in facts.gpus])
     return conclude(findings, numbers, when_passed=f"{to_device}; {to_host}")

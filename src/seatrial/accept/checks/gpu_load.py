@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from seatrial.accept.check import MIN_SAMPLES, Finding, judge_rate, percentile
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.facts import Facts
+from seatrial.accept.fleet import stragglers
 from seatrial.accept.limits import Limit
 from seatrial.records import Verdict
 
@@ -42,7 +43,7 @@ def judge_gpu_rate(limit: Limit | None, samples: Sequence[float], what: str, uni
     where = label(gpu.index, gpu.uuid)
     if limit is None:
         finding = judge_rate(Limit(name=what, unit=unit, bound=float("inf"), arithmetic="", source=""), samples, where)
-        text = f"{finding[1]}; no floor is known for {gpu.name}"
+        text = f"{finding[1]}; no floor is known for {gpu.name}: give one with --limits"
         return (Verdict.WARN, text) if finding[0] is Verdict.SKIPPED else finding
     return judge_rate(limit, samples, where)
 
@@ -51,6 +52,16 @@ def span(what: str, unit: str, of_gpus: Sequence[Sequence[float]]) -> str:
     """One line for all GPUs: ``8 GPU(s): memory copy 4290 to 4310 GB/s``."""
     medians = [percentile(samples, 50) for samples in of_gpus]
     return f"{len(medians)} GPU(s): {what} {min(medians, default=0):.4g} to {max(medians, default=0):.4g} {unit}"
+
+
+def judge_fleet(what: str, of_gpus: Sequence[tuple[Gpu, Sequence[float]]]) -> list[Finding]:
+    """GPUs that fall behind others of their kind in this machine, even where each is above its floor."""
+    findings: list[Finding] = []
+    for name in sorted({gpu.name for gpu, _ in of_gpus}):
+        medians = {label(gpu.index, gpu.uuid): percentile(s, 50) for gpu, s in of_gpus if gpu.name == name and s}
+        for where, lack in stragglers(medians).items():
+            findings.append((Verdict.WARN, f"{where}: {what} {lack:.1%} below the median of its neighbours"))
+    return findings
 
 
 def timed(device: int, action: Callable[[], object], repeats: int, seconds: float) -> list[float]:

@@ -5,9 +5,10 @@ from functools import partial
 from seatrial.accept import gpu_limits
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
-from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, span, timed
+from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_fleet, judge_gpu_rate, span, timed
 from seatrial.accept.digest import ODD_MULTIPLIER
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limits
 from seatrial.hardware import GB, GIB
 from seatrial.records import Measurement, Verdict
 
@@ -40,14 +41,14 @@ def measure_copy(request: Request) -> CopyFacts:
     return CopyFacts(gpus=tuple(found))
 
 
-def judge_copy(facts: CopyFacts) -> Judgement:
+def judge_copy(facts: CopyFacts, limits: Limits) -> Judgement:
     findings: list[Finding] = []
     numbers = []
     for found in facts.gpus:
-        kind = gpu_limits.kind_of(found.gpu.name)
-        limit = gpu_limits.MEMORY_COPY.get(kind) if kind else None
+        limit = gpu_limits.limit_for(limits, gpu_limits.MEMORY_COPY, "memory copy", found.gpu.name)
         findings.append(judge_gpu_rate(limit, found.gb_per_s, "memory copy", "GB/s", found.gpu))
         numbers.append(measurement("memory copy", found.gb_per_s, "GB/s", label(found.gpu.index, found.gpu.uuid)))
+    findings += judge_fleet("memory copy", [(found.gpu, found.gb_per_s) for found in facts.gpus])
     summary = span("memory copy", "GB/s", [found.gb_per_s for found in facts.gpus])
     return conclude(findings, numbers, when_passed=summary)
 
@@ -107,7 +108,7 @@ def wrong_words(device: str, room_bytes: int, block_bytes: int = 256 * MIB) -> t
     return len(blocks) * block_bytes, wrong
 
 
-def judge_patterns(facts: PatternFacts) -> Judgement:
+def judge_patterns(facts: PatternFacts, limits: Limits) -> Judgement:
     findings: list[Finding] = []
     numbers = []
     for found in facts.gpus:

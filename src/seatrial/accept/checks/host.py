@@ -8,10 +8,11 @@ import shutil
 import time
 from pathlib import Path
 
-from seatrial.accept import limits
+from seatrial.accept import cpu_limits
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, measurement, percentile
 from seatrial.accept.facts import Facts
 from seatrial.accept.inventory import in_container, take_inventory
+from seatrial.accept.limits import Limits
 from seatrial.hardware import GIB, cpu_model, usable_cpus
 from seatrial.records import Measurement, Verdict
 
@@ -57,7 +58,7 @@ def measure_cpu(request: Request) -> CpuFacts:
     )
 
 
-def judge_cpu(facts: CpuFacts) -> Judgement:
+def judge_cpu(facts: CpuFacts, limits: Limits) -> Judgement:
     described = f"{facts.model}: {facts.usable_cores} of {facts.machine_cores} cores, {facts.numa_nodes} NUMA node(s)"
     if not facts.model or not 1 <= facts.usable_cores <= facts.machine_cores:
         finding: Finding = (Verdict.INCONCLUSIVE, f"the kernel's account makes no sense: {described}")
@@ -98,12 +99,12 @@ def measure_memory(request: Request) -> MemoryFacts:
     )
 
 
-def judge_memory(facts: MemoryFacts) -> Judgement:
+def judge_memory(facts: MemoryFacts, limits: Limits) -> Judgement:
     if not 0 < facts.available_gib <= facts.total_gib:
         nonsense = f"{facts.available_gib:g} GiB available of {facts.total_gib:g} makes no sense"
         return conclude([(Verdict.INCONCLUSIVE, nonsense)])
     reach = min(facts.available_gib, facts.limit_gib or facts.available_gib)
-    findings = [limits.FREE_MEMORY.judge(reach, platform.node())]
+    findings = [limits.of(cpu_limits.FREE_MEMORY).judge(reach, platform.node())]
     if facts.limit_gib is not None:
         text = f"a cgroup limits memory to {facts.limit_gib:.1f} of {facts.total_gib:.1f} GiB"
         findings.append((Verdict.SKIPPED, f"{text} (recorded, not judged)"))
@@ -133,16 +134,16 @@ def measure_limits(request: Request) -> LimitsFacts:
     )
 
 
-def judge_limits(facts: LimitsFacts) -> Judgement:
+def judge_limits(facts: LimitsFacts, limits: Limits) -> Judgement:
     where = platform.node()
-    verdict, shm = limits.SHARED_MEMORY.judge(facts.shm_gib, where)
+    verdict, shm = limits.of(cpu_limits.SHARED_MEMORY).judge(facts.shm_gib, where)
     if verdict is Verdict.FAIL and facts.gpus == 0:
         verdict, shm = Verdict.WARN, f"{shm} (NCCL would need it; there is no GPU)"
     findings: list[Finding] = [(verdict, shm)]
     if facts.open_files is None:
         findings.append((Verdict.PASS, "open files unlimited"))
     else:
-        findings.append(limits.OPEN_FILES.judge(facts.open_files, where))
+        findings.append(limits.of(cpu_limits.OPEN_FILES).judge(facts.open_files, where))
     locked = "unlimited" if facts.memlock_gib is None else f"{facts.memlock_gib:.3g} GiB"
     if not facts.rdma_devices:
         findings.append((Verdict.SKIPPED, f"locked memory {locked} (recorded, not judged: no RDMA device)"))
@@ -172,7 +173,7 @@ def measure_clock(request: Request) -> ClockFacts:
     return ClockFacts(source=source.strip() if source else None, steps_ns=steps)
 
 
-def judge_clock(facts: ClockFacts) -> Judgement:
+def judge_clock(facts: ClockFacts, limits: Limits) -> Judgement:
     if len(facts.steps_ns) < MIN_SAMPLES:
         return conclude([(Verdict.INCONCLUSIVE, f"{len(facts.steps_ns)} reads of the clock")])
     cost_ns = percentile(facts.steps_ns, 50)
@@ -211,7 +212,7 @@ def measure_system(request: Request) -> SystemFacts:
     )
 
 
-def judge_system(facts: SystemFacts) -> Judgement:
+def judge_system(facts: SystemFacts, limits: Limits) -> Judgement:
     place = "in a container" if facts.container else "not in a container"
     shown = f"Linux {facts.kernel}, {facts.distribution}, {facts.glibc}, {place}"
     numbers = facts.kernel.split("-")[0].split(".")
@@ -245,7 +246,7 @@ CHECKS = (
         facts=MemoryFacts,
         measure=measure_memory,
         judge=judge_memory,
-        limits=(limits.FREE_MEMORY,),
+        limits=(cpu_limits.FREE_MEMORY,),
     ),
     Check(
         name="host.limits",
@@ -254,7 +255,7 @@ CHECKS = (
         facts=LimitsFacts,
         measure=measure_limits,
         judge=judge_limits,
-        limits=(limits.SHARED_MEMORY, limits.OPEN_FILES),
+        limits=(cpu_limits.SHARED_MEMORY, cpu_limits.OPEN_FILES),
     ),
     Check(
         name="host.clock",

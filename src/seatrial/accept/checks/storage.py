@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from seatrial.accept import limits
+from seatrial.accept import cpu_limits
 from seatrial.accept.check import (
     MIN_SAMPLES,
     Check,
@@ -19,6 +19,7 @@ from seatrial.accept.check import (
     percentile,
 )
 from seatrial.accept.facts import Facts
+from seatrial.accept.limits import Limits
 from seatrial.hardware import GB, GIB
 from seatrial.records import Measurement, Verdict
 
@@ -44,7 +45,7 @@ def measure_space(request: Request) -> SpaceFacts:
     )
 
 
-def judge_space(facts: SpaceFacts) -> Judgement:
+def judge_space(facts: SpaceFacts, limits: Limits) -> Judgement:
     if not 0 <= facts.free_gib <= facts.total_gib or not facts.total_gib > 0:
         nonsense = f"{facts.directory}: {facts.free_gib:g} GiB free of {facts.total_gib:g} makes no sense"
         return conclude([(Verdict.INCONCLUSIVE, nonsense)])
@@ -52,7 +53,7 @@ def judge_space(facts: SpaceFacts) -> Judgement:
     if facts.free_gib == 0:
         finding = (Verdict.FAIL, f"{facts.directory}: the file system is full")
     else:
-        finding = limits.FREE_DISK.judge(facts.free_gib, facts.directory)
+        finding = limits.of(cpu_limits.FREE_DISK).judge(facts.free_gib, facts.directory)
     findings = [finding]
     if facts.free_inodes is not None and facts.free_inodes <= 0:
         findings.append((Verdict.FAIL, f"{facts.directory}: no free inode, so no file can be made"))
@@ -138,7 +139,7 @@ def _fsync_seconds(path: Path, seconds: float) -> list[float]:
     return durations
 
 
-def judge_disk(facts: DiskFacts) -> Judgement:
+def judge_disk(facts: DiskFacts, limits: Limits) -> Judgement:
     where = facts.directory
     numbers = [
         measurement("durable write", facts.write_gb_per_s, "GB/s", where),
@@ -149,7 +150,7 @@ def judge_disk(facts: DiskFacts) -> Judgement:
         return conclude([(Verdict.INCONCLUSIVE, f"{where}: too few reads or fsyncs were timed")], numbers)
     if not all(0 < value < float("inf") for value in (*facts.read_gb_per_s, *facts.fsync_seconds)):
         return conclude([(Verdict.INCONCLUSIVE, f"{where}: a timing is not a number above zero")], numbers)
-    findings = [judge_rate(limits.STORAGE_WRITE, facts.write_gb_per_s, where)]
+    findings = [judge_rate(limits.of(cpu_limits.STORAGE_WRITE), facts.write_gb_per_s, where)]
     if facts.wrong_files:
         count = len(facts.read_gb_per_s)
         findings.append((Verdict.FAIL, f"{where}: {facts.wrong_files} of {count} files did not read back as written"))
@@ -167,7 +168,7 @@ CHECKS = (
         facts=SpaceFacts,
         measure=measure_space,
         judge=judge_space,
-        limits=(limits.FREE_DISK,),
+        limits=(cpu_limits.FREE_DISK,),
     ),
     Check(
         name="storage.disk",
@@ -176,7 +177,7 @@ CHECKS = (
         facts=DiskFacts,
         measure=measure_disk,
         judge=judge_disk,
-        limits=(limits.STORAGE_WRITE,),
+        limits=(cpu_limits.STORAGE_WRITE,),
         share=1.0,
     ),
 )
