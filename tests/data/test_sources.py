@@ -31,9 +31,9 @@ FIELDS = sorted({key for row in EXAMPLES.values() for key in row} | {"functions"
 
 
 @st.composite
-def broken_rows(draw: st.DrawFn) -> dict[str, Any]:
-    """A sound row with one to three places, at any depth and inside JSON text too, replaced or cut off."""
-    row = copy.deepcopy(draw(st.sampled_from(sorted(EXAMPLES.items())))[1])
+def broken_rows(draw: st.DrawFn, source: str) -> dict[str, Any]:
+    """A row of the source with one to three places, at any depth and inside JSON text too, replaced or cut off."""
+    row = copy.deepcopy(EXAMPLES[source if source in EXAMPLES else draw(st.sampled_from(sorted(EXAMPLES)))])
     for _ in range(draw(st.integers(1, 3))):
         row = draw(_broken(row))
     return row if isinstance(row, dict) else {"messages": row}
@@ -41,12 +41,13 @@ def broken_rows(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _broken(draw: st.DrawFn, value: Any) -> Any:
-    if isinstance(value, dict) and value and draw(st.booleans()):
+    deeper = draw(st.integers(0, 5)) > 0
+    if isinstance(value, dict) and value and deeper:
         key = draw(st.sampled_from(sorted(value)))
         if draw(st.integers(0, 4)) == 0:
             return {name: inner for name, inner in value.items() if name != key}
         return value | {key: draw(_broken(value[key]))}
-    if isinstance(value, list) and value and draw(st.booleans()):
+    if isinstance(value, list) and value and deeper:
         index = draw(st.integers(0, len(value) - 1))
         if draw(st.integers(0, 4)) == 0:
             return value[:index] + value[index + 1 :] * draw(st.integers(0, 2))
@@ -56,7 +57,7 @@ def _broken(draw: st.DrawFn, value: Any) -> Any:
             inner = json.loads(value)
         except ValueError:
             inner = None
-        if isinstance(inner, (dict, list)) and draw(st.booleans()):
+        if isinstance(inner, (dict, list)) and deeper:
             return json.dumps(draw(_broken(inner)))
         cut = draw(st.integers(0, len(value)))
         return value[:cut] + draw(st.sampled_from(["", value[cut + 1 :], draw(TEXTS) + value[cut:]]))
@@ -80,9 +81,10 @@ def test_any_values_under_known_keys_convert_or_are_rejected(source: str, row: d
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@given(row=broken_rows())
-@settings(max_examples=250, deadline=None)
-def test_broken_rows_convert_or_are_rejected(source: str, row: dict[str, Any]) -> None:
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_broken_rows_convert_or_are_rejected(source: str, data: st.DataObject) -> None:
+    row = data.draw(broken_rows(source))
     assert isinstance(CONVERTERS[source](row), (Conversation, Rejection))
     assert_sound(convert_row(source, 1, json.dumps(row).encode()))
 

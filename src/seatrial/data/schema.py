@@ -108,6 +108,8 @@ def _normalise_tool(raw: Json, repairs: Repairs) -> Tool:
 
 
 def _normalise_parameters(raw: Json, tool: str, repairs: Repairs) -> Schema:
+    if isinstance(raw, str):  # encoded by itself, as Arrow would otherwise merge it with the schemas of other rows
+        raw = _read(raw, repairs)
     if raw is None or raw == {} or raw == []:
         return {"type": "object", "properties": {}}
     if not isinstance(raw, dict):

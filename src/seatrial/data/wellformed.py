@@ -31,9 +31,9 @@ def well_formed(conversation: Conversation) -> Conversation | Rejection:
     Tools are declared under unique names with valid schemas (draft 2020-12). Turns are: an optional system
     message, then user and assistant in turn, each call answered by exactly one tool message before anybody
     speaks again, an assistant turn last; only the last turn's calls may stay unanswered. No text holds a call of
-    another format. Calls name declared
-    tools and their arguments validate. Two things are mended and recorded: a null argument where the schema
-    allows none, and an integer parameter for which this very conversation passes a fraction.
+    another format. Calls name declared tools and their arguments validate. Two things are mended and recorded: an
+    optional null where the schema has no room for one, and an integer parameter for which this very conversation
+    passes a fraction.
     """
     try:
         signatures = _signatures(conversation.tools)
@@ -141,7 +141,7 @@ def _check_calls(conversation: Conversation, signatures: dict[str, _Signature]) 
             signature = signatures.get(call.name)
             if signature is None:
                 raise Unfaithful(Reason.UNDECLARED_TOOL, f"{call.name!r}; declared: {excerpt(', '.join(signatures))}")
-            if _is_valid(call.arguments, signature):
+            if _is_valid(call.arguments, signature) and not _has_null(call.arguments):
                 continue
             call, mended_tool, mended = _mend(call, next(tool for tool in tools if tool.name == call.name))
             signatures[call.name] = _signature(mended_tool)
@@ -166,9 +166,8 @@ def _is_valid(arguments: dict[str, Json], signature: _Signature) -> bool:
 def _mend(call: ToolCall, tool: Tool) -> tuple[ToolCall, Tool, list[str]]:
     """Leave out nulls that the schema does not allow, widen integers that the call disproves, refuse the rest."""
     signature = _signature(tool)
-    repairs: list[str] = []
-    arguments = {name: value for name, value in call.arguments.items() if not _is_stray_null(name, call, tool)}
-    repairs += [f"null_argument_dropped: {call.name}.{name}" for name in call.arguments.keys() - arguments.keys()]
+    repairs: dict[str, None] = {}
+    arguments = _without_stray_nulls(call.arguments, tool.parameters, call.name, repairs)
     if signature.known is not None and (unknown := sorted(arguments.keys() - signature.known)):
         raise Unfaithful(Reason.UNDECLARED_ARGUMENT, f"{call.name}({excerpt(', '.join(unknown))})")
     parameters = tool.parameters
@@ -177,21 +176,46 @@ def _mend(call: ToolCall, tool: Tool) -> tuple[ToolCall, Tool, list[str]]:
             widened = _widened(parameters, error.schema_path)
             if widened is not parameters:
                 parameters = widened
-                repairs.append(f"int_widened_to_number: {_place(call, error)}")
+                repairs[f"int_widened_to_number: {_place(call, error)}"] = None
     tool = msgspec.structs.replace(tool, parameters=parameters)
     for error in _signature(tool).validator.iter_errors(arguments):
         raise Unfaithful(Reason.ARGUMENTS_VIOLATE_SCHEMA, f"{_place(call, error)}: {excerpt(error.message)}")
-    return msgspec.structs.replace(call, arguments=arguments), tool, repairs
+    return msgspec.structs.replace(call, arguments=arguments), tool, list(repairs)
 
 
-def _is_stray_null(name: str, call: ToolCall, tool: Tool) -> bool:
-    """A null that Arrow invented or that stands for "not given": optional, and not allowed by the schema."""
-    if call.arguments[name] is not None or name in tool.parameters.get("required", ()):
-        return False
-    signature = _signature(tool)
-    if signature.known is not None and name not in signature.known:
-        return True
-    return any(error.instance_path == [name] for error in signature.validator.iter_errors(call.arguments))
+def _has_null(value: Json) -> bool:
+    if isinstance(value, dict):
+        return any(_has_null(inner) for inner in value.values())
+    return any(_has_null(inner) for inner in value) if isinstance(value, list) else value is None
+
+
+def _without_stray_nulls(value: Json, schema: Json, place: str, repairs: dict[str, None]) -> Json:
+    """``value`` without nulls that Arrow invented or that stand for "not given": optional ones of another type."""
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [_without_stray_nulls(item, schema.get("items"), place, repairs) for item in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    kept = {}
+    for name, inner in value.items():
+        if inner is None and name not in schema.get("required", ()) and not _allows_null(name, schema):
+            repairs[f"null_argument_dropped: {place}.{name}"] = None
+        else:
+            kept[name] = _without_stray_nulls(inner, properties.get(name), f"{place}.{name}", repairs)
+    return kept
+
+
+def _allows_null(name: str, schema: dict[str, Json]) -> bool:
+    """Whether the object's schema has room for a null under ``name``, as far as types and enums tell."""
+    if name not in schema["properties"]:
+        return bool(schema.get("additionalProperties")) or "patternProperties" in schema
+    inner = schema["properties"][name]
+    if not isinstance(inner, dict):
+        return bool(inner)
+    kinds = inner.get("type", "null")
+    return "null" in ([kinds] if isinstance(kinds, str) else kinds) and None in inner.get("enum", [None])
 
 
 def _place(call: ToolCall, error: jsonschema_rs.ValidationError) -> str:

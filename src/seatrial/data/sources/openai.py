@@ -34,9 +34,9 @@ def convert(row: Row) -> Conversation:
     tools, tool_repairs = normalise_tools(declared if declared is not None else row.get("functions"))
     repairs = dict.fromkeys(tool_repairs)
     turns = [_turn(entry, number, repairs) for number, entry in enumerate(entries)]
-    ids = [bool(call.id) for turn in turns for call in turn.calls]
-    answers = [bool(turn.answers_id) for turn in turns if turn.role == "tool"]
-    if any(ids) != all(ids) or any(answers) != all(answers) or (answers and ids and any(ids) != any(answers)):
+    identified = {bool(call.id) for turn in turns for call in turn.calls}
+    identified |= {bool(turn.answers_id) for turn in turns if turn.role == "tool"}
+    if len(identified) > 1:
         raise Unfaithful(Reason.CALL_IDS_DO_NOT_PAIR, "some calls or responses have an id and some have none")
     return Conversation(id_of(row), "openai", messages_of(turns), tools, repairs=tuple(repairs))
 

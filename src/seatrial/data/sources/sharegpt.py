@@ -1,7 +1,7 @@
 """ShareGPT turns with ``function_call`` and ``observation``, as LLaMA-Factory and APIGen-MT write them."""
 
 from seatrial.data.conversation import Conversation, Role
-from seatrial.data.notation import read_json
+from seatrial.data.notation import json_text, read_json
 from seatrial.data.reason import Reason, Unfaithful, excerpt
 from seatrial.data.schema import normalise_tools
 from seatrial.data.sources.turns import (
@@ -27,6 +27,7 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function_response": "tool",
 }
+CALL_SPEAKERS = ("function_call", "tool_call")
 
 
 @converter
@@ -85,13 +86,15 @@ def role_and_text(speaker: str, value: Json, number: int) -> tuple[Role, str]:
 
 
 def _turns(speaker: str, value: Json, number: int, before: list[Turn]) -> list[Turn]:
-    if speaker == "function_call":
+    if speaker in CALL_SPEAKERS:
         if isinstance(value, str):
             try:
                 value = read_json(value)
             except ValueError as error:
                 raise Unfaithful(Reason.MALFORMED_CALL, f"turn {number}: {error}: {excerpt(value)}") from error
         return [Turn("assistant", "", calls_of(value))]
+    if ROLES.get(speaker) == "tool" and isinstance(value, (dict, list)):
+        value = json_text(value)
     role, text = role_and_text(speaker, value, number)
     if role == "tool":
         return [Turn("tool", response) for response in split_responses(text, pending_calls(before))]

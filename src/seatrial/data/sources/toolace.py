@@ -82,8 +82,8 @@ def _read_system(system: str) -> tuple[str, Json]:
 def _assistant_turn(text: str, tools: Sequence[Tool]) -> Turn:
     """Text, calls, or text and then calls."""
     names = sorted((tool.name for tool in tools), key=len, reverse=True)
-    starts = [at for name in names if (at := text.find(f"[{name}(")) >= 0]
-    start = min(starts, default=-1)
+    brackets = (at for at, character in enumerate(text) if character == "[")
+    start = next((at for at in brackets if _call_at(text, at + 1, names)[0]), -1)
     if start < 0:
         if LOOKS_LIKE_CALLS.match(text.strip()):
             raise Unfaithful(Reason.UNDECLARED_TOOL, excerpt(text))
@@ -97,12 +97,10 @@ def _read_calls(text: str, names: Sequence[str]) -> list[Call]:
     calls: list[Call] = []
     position = 1
     while True:
-        position = _skip_blank(text, position)
-        name = next((name for name in names if text.startswith(f"{name}(", position)), None)
-        if name is None:
-            reason = Reason.UNDECLARED_TOOL if calls or position > 1 else Reason.MALFORMED_CALL
-            raise Unfaithful(reason, f"no declared name at: {excerpt(text[position:])}")
-        arguments, position = _read_arguments(text, position + len(name) + 1, name)
+        name, opened = _call_at(text, position, names)
+        if not name:
+            raise Unfaithful(Reason.UNDECLARED_TOOL, f"no declared name at: {excerpt(text[position:])}")
+        arguments, position = _read_arguments(text, opened, name)
         calls.append(Call(name, arguments))
         position = _skip_blank(text, position)
         if text[position : position + 1] == ",":
@@ -114,6 +112,17 @@ def _read_calls(text: str, names: Sequence[str]) -> list[Call]:
     if text[position + 1 :].strip():
         raise Unfaithful(Reason.TEXT_AFTER_CALL, excerpt(text[position + 1 :]))
     return calls
+
+
+def _call_at(text: str, position: int, names: Sequence[str]) -> tuple[str, int]:
+    """The longest declared name at ``position`` with its opening parenthesis, and the position behind that."""
+    position = _skip_blank(text, position)
+    for name in names:
+        if text.startswith(name, position):
+            behind = _skip_blank(text, position + len(name))
+            if text[behind : behind + 1] == "(":
+                return name, behind + 1
+    return "", position
 
 
 def _read_arguments(text: str, position: int, name: str) -> tuple[dict[str, Json], int]:

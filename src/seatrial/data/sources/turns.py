@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from seatrial.data.conversation import Conversation, Message, Rejection, Role, ToolCall
-from seatrial.data.notation import json_text, read_json
+from seatrial.data.notation import json_text, read_concatenated, read_json
 from seatrial.data.reason import Reason, Unfaithful, excerpt
 
 Json = Any
@@ -106,16 +106,19 @@ def arguments_of(value: Json, name: str) -> dict[str, Json]:
 
 
 def split_responses(text: str, calls: int) -> list[str]:
-    """The responses to ``calls`` parallel calls that came as one JSON list of as many results; else the text alone."""
+    """The responses to parallel calls that came as one text: a JSON list, or values one after another, of as many.
+
+    Any other text is a single response.
+    """
     if calls < 2:
         return [text]
     try:
-        results = read_json(text)
+        results = read_concatenated(text.strip())
     except ValueError:
         return [text]
-    if not isinstance(results, list) or len(results) != calls:
-        return [text]
-    return [json_text(result) for result in results]
+    if len(results) == 1 and isinstance(results[0], list):
+        results = results[0]
+    return [json_text(result) for result in results] if len(results) == calls else [text]
 
 
 def pending_calls(turns: list[Turn]) -> int:
@@ -156,7 +159,9 @@ def messages_of(turns: Iterable[Turn]) -> tuple[Message, ...]:
 
 def _answered(turn: Turn, waiting: list[ToolCall]) -> ToolCall:
     for call in waiting:
-        if call.id == turn.answers_id if turn.answers_id else turn.name in ("", call.name):
+        if turn.answers_id == call.id and turn.name not in ("", call.name):
+            raise Unfaithful(Reason.CALL_IDS_DO_NOT_PAIR, f"{turn.name} answers {call.id}, a call of {call.name}")
+        if turn.answers_id == call.id or (not turn.answers_id and turn.name in ("", call.name)):
             return call
     whom = turn.answers_id or turn.name or "nobody"
     raise Unfaithful(
