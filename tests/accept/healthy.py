@@ -79,8 +79,10 @@ HEALTHY: dict[str, Facts] = {
         bf16_gflop_per_s=(430.0, 440.0, 436.0, 437.0, 436.0),
         bf16_wrong=0,
     ),
-    "host.same_bits": cpu.DigestFacts(digests={0: (7,) * 5, 1: (7,) * 5}),
-    "gpu.inventory": gpu.InventoryFacts(state=DRIVER, expected=8, torch_gpus=8, torch_version="2.11.0+cu130"),
+    "host.same_bits": cpu.DigestFacts(tallies={0: {7: 5}, 1: {7: 5}}),
+    "gpu.inventory": gpu.InventoryFacts(
+        state=DRIVER, driver_error="", expected=8, torch_gpus=8, torch_version="2.11.0+cu130", visible=None
+    ),
     "gpu.idle": gpu.StateFacts(state=DRIVER),
     "gpu.pcie": gpu_link.PcieFacts(
         gpus=tuple(
@@ -116,7 +118,7 @@ HEALTHY: dict[str, Facts] = {
             for one in H200S
         ),
     ),
-    "gpu.same_bits": gpu_compute.GpuDigestFacts(gpus=H200S, digests={one.index: (9,) * 5 for one in H200S}),
+    "gpu.same_bits": gpu_compute.GpuDigestFacts(gpus=H200S, tallies={one.index: {9: 5} for one in H200S}),
     "gpu.memory_health": gpu.StateFacts(state=DRIVER),
     "gpu.kernel_log": gpu.KernelLogFacts(xids=(), reason=""),
     "fabric.nvlink": fabric.NvlinkFacts(gpus=tuple(fabric.NvlinkGpu(gpu=one, active=18) for one in H200S)),

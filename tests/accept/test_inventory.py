@@ -41,6 +41,15 @@ def test_a_container_sees_the_hosts_bus_but_has_its_own_gpus() -> None:
     assert read_inventory(answer(0, "NVIDIA H200\n"), 8, container=True).gpus == 1
 
 
+def test_gpus_that_the_environment_hides_are_not_tested() -> None:
+    eight = answer(0, "NVIDIA H200\n" * 8)
+    assert read_inventory(eight, 8, container=False, visible="0,1").gpus == 2
+    assert read_inventory(eight, 8, container=False, visible="GPU-1a2b3c4d").gpus == 1
+    assert read_inventory(eight, 8, container=False, visible="").gpus == 0
+    assert read_inventory(eight, 8, container=False, visible="-1").gpus == 0
+    assert read_inventory(answer(0, "NVIDIA H200\n"), 1, container=False, visible="0,1,2").gpus == 1
+
+
 def test_the_bus_counts_data_center_gpus_only(tmp_path: Path) -> None:
     devices = [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x068000"), ("0x1002", "0x030200")]
     for number, (vendor, kind) in enumerate(devices):

@@ -12,9 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from seatrial.accept import catalogue, render, runner
+from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import Request
 from seatrial.accept.inventory import Inventory, take_inventory
-from seatrial.accept.runner import Acceptance, Worker
+from seatrial.accept.runner import Worker
 from seatrial.cli.main import app
 from seatrial.errors import UsageError
 from seatrial.records import CheckResult, Verdict, final_verdict
@@ -84,12 +85,14 @@ def test_without_a_gpu_every_gpu_check_is_skipped_with_the_reason(tmp_path: Path
 @pytest.mark.skipif(take_inventory().gpus > 0, reason="this machine has NVIDIA GPUs")
 def test_gpus_that_were_paid_for_and_are_not_there_are_not_skipped(tmp_path: Path) -> None:
     acceptance = runner.accept(tmp_path, budget_seconds=1, checks=["gpu.inventory", "gpu.same_bits"], expected_gpus=8)
-    assert [result.verdict for result in acceptance.checks] == [Verdict.INCONCLUSIVE] * 2
-    assert all("could not be measured" in result.reason and result.remedy for result in acceptance.checks)
+    count, bits = acceptance.checks
+    assert count.verdict is Verdict.FAIL and count.reason.startswith("8 GPU(s) expected, no driver answers")
+    assert bits.verdict is Verdict.INCONCLUSIVE and "could not be measured: RuntimeError: CUDA shows" in bits.reason
+    assert count.remedy and bits.remedy
 
 
 def test_one_gpu_skips_what_takes_two() -> None:
-    one = Inventory(("NVIDIA H200",), 1, False, True, "")
+    one = Inventory(("NVIDIA H200",), 1, False, True, "", None)
     reason = runner.why_skipped(catalogue.find("fabric.peer"), one, 1)
     assert reason == "1 NVIDIA GPU here: the question takes 2 or more"
 
@@ -134,6 +137,15 @@ def test_an_output_directory_that_cannot_be_written_is_a_usage_error(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--out .* cannot be written"):
         runner.accept(tmp_path / "file" / "out", budget_seconds=1)
+
+
+def test_a_disk_that_fills_up_is_a_usage_error(tmp_path: Path) -> None:
+    """facts.jsonl is a device that is always full."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "facts.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match="No space left on device"):
+        list(runner.run_ladder(out, catalogue.choose(["host.cpu"]), 1))
 
 
 def test_the_command_exits_by_verdict_and_writes_json(tmp_path: Path) -> None:

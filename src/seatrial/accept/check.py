@@ -22,7 +22,7 @@ class Request(Frozen):
     check: str
     seconds: float
     directory: Path
-    expected_gpus: int | None = None
+    expected_gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def conclude(
     if verdict is Verdict.PASS:
         texts = [when_passed] if when_passed else texts
         texts += [text for found, text in findings if found is Verdict.SKIPPED]
-    return Judgement(verdict, "; ".join(texts) or "nothing was measured", tuple(measurements))
+    sampled = tuple(number for number in measurements if number.n > 0)
+    return Judgement(verdict, "; ".join(texts) or "nothing was measured", sampled)
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:

@@ -2,6 +2,7 @@
 
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from seatrial.accept.check import MIN_SAMPLES, Finding
@@ -28,22 +29,28 @@ def digest(tensor: "torch.Tensor") -> int:
     return int((bits * weights).sum())
 
 
-def judge_same_bits(digests: dict[int, tuple[int, ...]], part: str) -> list[Finding]:
+Tally = dict[int, int]
+"""How often a part gave each digest."""
+
+
+def judge_same_bits(tallies: Mapping[int, Tally], part: str) -> list[Finding]:
     """Every part must give the digest that most give, every time. Parts that differ are named."""
-    every = [value for found in digests.values() for value in found]
-    if not every or any(len(found) < MIN_SAMPLES for found in digests.values()):
+    counts = {name: sum(tally.values()) for name, tally in tallies.items()}
+    if not counts or min(counts.values()) < MIN_SAMPLES or any(n < 1 for t in tallies.values() for n in t.values()):
         return [(Verdict.INCONCLUSIVE, f"fewer than {MIN_SAMPLES} digests of a {part}")]
-    ((agreed, votes),) = Counter(every).most_common(1)
-    if votes * 2 <= len(every):
-        return [(Verdict.FAIL, f"no majority among {len(every)} digests: every {part} of {sorted(digests)} is suspect")]
+    every: Counter[int] = sum((Counter(tally) for tally in tallies.values()), Counter())
+    ((agreed, votes),) = every.most_common(1)
+    if votes * 2 <= every.total():
+        suspects = f"every {part} of {sorted(tallies)} is suspect"
+        return [(Verdict.FAIL, f"no majority among {every.total()} digests: {suspects}")]
     findings: list[Finding] = []
-    for name, found in digests.items():
-        if wrong := sum(value != agreed for value in found):
-            findings.append((Verdict.FAIL, f"{part} {name} computed other bits in {wrong} of {len(found)} repeats"))
-    return findings or [(Verdict.PASS, f"{len(every)} digests equal on {len(digests)} {part}(s)")]
+    for name, tally in tallies.items():
+        if wrong := counts[name] - tally.get(agreed, 0):
+            findings.append((Verdict.FAIL, f"{part} {name} computed other bits in {wrong} of {counts[name]} repeats"))
+    return findings or [(Verdict.PASS, f"{every.total()} digests equal on {len(tallies)} {part}(s)")]
 
 
-def digests_compared(digests: dict[int, tuple[int, ...]]) -> Measurement:
-    count = sum(map(len, digests.values()))
+def digests_compared(tallies: Mapping[int, Tally]) -> Measurement:
+    count = sum(sum(tally.values()) for tally in tallies.values())
     where = platform.node()
     return Measurement(name="digests compared", value=count, unit="digests", n=count, spread=0.0, where=where)

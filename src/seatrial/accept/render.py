@@ -6,13 +6,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import AnyCheck
 from seatrial.records import CheckResult, Measurement, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from seatrial.accept.runner import Acceptance
 
 STYLES = {
     Verdict.PASS: "green",
@@ -55,7 +54,7 @@ def table(checks: Sequence[AnyCheck], results: Sequence[CheckResult]) -> "Table"
     return view
 
 
-def markdown(acceptance: "Acceptance") -> str:
+def markdown(acceptance: Acceptance) -> str:
     """The report as one Markdown page."""
     rows = [
         f"| {result.check} | {result.verdict} | {_cell(result.reason)} | {_cell(result.remedy)} |"
@@ -91,7 +90,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def junit(acceptance: "Acceptance") -> str:
+def junit(acceptance: Acceptance) -> str:
     """JUnit XML: FAIL is a failure, INCONCLUSIVE an error, SKIPPED skipped; WARN passes with its text on system-out."""
     count = [result.verdict for result in acceptance.checks].count
     suite = ElementTree.Element(

@@ -10,30 +10,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Literal, Self
+from typing import IO, Self
 
 from seatrial.accept import catalogue, render
+from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import AnyCheck, Judgement, Request, judge_recorded
 from seatrial.accept.inventory import Inventory, take_inventory
 from seatrial.accept.limits import Limits
 from seatrial.errors import UsageError
 from seatrial.provenance import provenance
-from seatrial.records import CheckResult, Frozen, JsonObject, Verdict, append_jsonl, final_verdict, write_json
+from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl, final_verdict, write_json
 
 BUILT_IN = Limits()
 GRACE_SECONDS = 60.0
 """Beyond what a check asked for: importing torch, starting ranks or a CUDA context from a cold disk."""
-
-
-class Acceptance(Frozen):
-    """What ``acceptance.json`` holds."""
-
-    schema_version: Literal[1] = 1
-    verdict: Verdict
-    checks: tuple[CheckResult, ...]
-    provenance: JsonObject
-    seconds: float
 
 
 def accept(
@@ -61,12 +51,14 @@ def run_ladder(
     expected_gpus: int | None = None,
     limits: Limits = BUILT_IN,
 ) -> Iterator[CheckResult]:
-    """Results as they come, in the order of ``checks``. Raw facts are appended to ``out/facts.jsonl``."""
-    try:
+    """Results as they come, in the order of ``checks``. Raw facts are appended to ``out/facts.jsonl``.
+
+    Raises:
+        UsageError: ``out`` cannot be written.
+    """
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         (out / "facts.jsonl").write_text("")
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error}; choose another directory") from error
     inventory = take_inventory()
     gpus = max(inventory.gpus, expected_gpus or 0)
     seconds = catalogue.sampling_seconds([c for c in checks if c.needs_gpus <= gpus], budget_seconds)
@@ -79,17 +71,19 @@ def run_ladder(
                 check=check.name,
                 seconds=seconds[check.name],
                 directory=out.resolve(),
-                expected_gpus=max(inventory.gpus if inventory.on_bus else 0, expected_gpus or 0) or None,
+                expected_gpus=gpus,
             )
             start = time.monotonic()
             answer = worker.ask(request, GRACE_SECONDS + 4 * request.seconds)
-            append_jsonl(out / "facts.jsonl", answer)
+            with _writing(out):
+                append_jsonl(out / "facts.jsonl", answer)
             yield _result(check, judge_answer(check, answer, limits), time.monotonic() - start)
 
 
 def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
     if gpus == 0:
-        return f"no NVIDIA GPU: {inventory.driver_answer}"
+        hidden = inventory.visible == 0 and inventory.listed
+        return f"no NVIDIA GPU: {'CUDA_VISIBLE_DEVICES names none' if hidden else inventory.driver_answer}"
     return f"{gpus} NVIDIA GPU here: the question takes {check.needs_gpus} or more"
 
 
@@ -108,10 +102,19 @@ def conclude(out: Path, results: Sequence[CheckResult], seconds: float) -> Accep
         provenance=provenance(),
         seconds=seconds,
     )
-    write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))
-    (out / "acceptance.md").write_text(render.markdown(acceptance))
-    (out / "acceptance.xml").write_text(render.junit(acceptance))
+    with _writing(out):
+        write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))
+        (out / "acceptance.md").write_text(render.markdown(acceptance))
+        (out / "acceptance.xml").write_text(render.junit(acceptance))
     return acceptance
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error}; choose another directory") from error
 
 
 def _result(check: AnyCheck, judgement: Judgement, seconds: float) -> CheckResult:
@@ -138,9 +141,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._kill()
 
     def ask(self, request: Request, timeout_seconds: float) -> JsonObject:

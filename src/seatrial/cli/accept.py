@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from seatrial.errors import EXIT_INCONCLUSIVE, EXIT_VERDICT_FAIL
+from seatrial.errors import EXIT_INCONCLUSIVE, EXIT_VERDICT_FAIL, UsageError
 
 app = typer.Typer(help="Acceptance-test this machine: is every part what was paid for, and if not, which one?")
 limits_app = typer.Typer(help="The limits that checks are judged by.", no_args_is_help=True)
@@ -59,7 +59,10 @@ def accept(
         if str(json_file) == "-":
             typer.echo(text, nl=False)
         else:
-            json_file.write_text(text)
+            try:
+                json_file.write_text(text)
+            except OSError as error:
+                raise UsageError(f"--json {json_file}: cannot be written: {error}") from error
     codes = {Verdict.FAIL: EXIT_VERDICT_FAIL, Verdict.INCONCLUSIVE: EXIT_INCONCLUSIVE}
     raise typer.Exit(codes.get(acceptance.verdict, 0))
 

@@ -64,6 +64,10 @@ def rename_all(name: str) -> Change:
     return change
 
 
+def no_driver(facts: Any) -> None:
+    facts.update(state=None, driver_error="Driver Not Loaded")
+
+
 def no_gpus(facts: Any) -> None:
     facts["state"]["gpus"] = []
 
@@ -75,6 +79,8 @@ def no_gpus(facts: Any) -> None:
         ("gpu.inventory", silence_one, Verdict.FAIL, "GPU 3 does not answer the driver: GPU is lost"),
         ("gpu.inventory", no_gpus, Verdict.FAIL, "0 of 8 GPUs"),
         ("gpu.inventory", lambda f: f.update(torch_gpus=0), Verdict.FAIL, "sees 0 of 8 GPUs: a CPU build"),
+        ("gpu.inventory", lambda f: f.update(torch_gpus=1, visible="3"), Verdict.WARN, "the others go untested"),
+        ("gpu.inventory", no_driver, Verdict.FAIL, "8 GPU(s) expected, no driver answers: Driver Not Loaded"),
         ("gpu.inventory", state_of(2, mig=True), Verdict.WARN, "split by MIG"),
         ("gpu.inventory", state_of(2, name="NVIDIA H100 80GB HBM3"), Verdict.WARN, "different kinds"),
         ("gpu.idle", state_of(1, processes=2), Verdict.INCONCLUSIVE, "GPU 1 (GPU-00000001): 2 process(es)"),
@@ -117,8 +123,8 @@ def no_gpus(facts: Any) -> None:
         ("gpu.gemm_bf16", load_of(7, xids=None), Verdict.PASS, "8 GPU(s): bf16 GEMM 740 to 740"),
         ("gpu.gemm_fp8", lambda f: f.update(unsupported="no fp8", gpus=[]), Verdict.SKIPPED, "no fp8"),
         ("gpu.gemm_fp8", lambda f: f.update(gpus=[]), Verdict.INCONCLUSIVE, "nothing was measured"),
-        ("gpu.same_bits", lambda f: f["digests"].update({"2": [9, 9, 1, 9, 9]}), Verdict.FAIL, "GPU 2 computed other"),
-        ("gpu.same_bits", lambda f: f["digests"].pop("2"), Verdict.INCONCLUSIVE, "not every GPU"),
+        ("gpu.same_bits", lambda f: f["tallies"].update({"2": {"9": 4, "1": 1}}), Verdict.FAIL, "GPU 2 computed other"),
+        ("gpu.same_bits", lambda f: f["tallies"].pop("2"), Verdict.INCONCLUSIVE, "not every GPU"),
         ("fabric.nvlink", of(3, active=17), Verdict.FAIL, "17 of 18"),
         ("fabric.nvlink", of(3, active=None), Verdict.INCONCLUSIVE, "tells of no NVLink"),
         ("fabric.nvlink", rename_all("NVIDIA L40S"), Verdict.PASS, "8 GPUs with 18 NVLinks"),

@@ -3,13 +3,14 @@
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seatrial.accept import cpu_limits
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, judge_rate, measurement
-from seatrial.accept.digest import digest, digests_compared, judge_same_bits
+from seatrial.accept.digest import Tally, digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limit, Limits
 from seatrial.hardware import GB, usable_cpus
@@ -226,9 +227,9 @@ def _exact(dtype: str, wrong: int) -> Finding:
 
 
 class DigestFacts(Facts):
-    """Digests by core, one for each repeat of the same seeded work."""
+    """By core, how often the same seeded work gave each digest."""
 
-    digests: dict[int, tuple[int, ...]]
+    tallies: dict[int, Tally]
 
 
 def measure_digests(request: Request) -> DigestFacts:
@@ -237,16 +238,16 @@ def measure_digests(request: Request) -> DigestFacts:
 
     torch.set_num_threads(1)
     home = os.sched_getaffinity(0)
-    digests: dict[int, list[int]] = {core: [] for core in sorted(home)}
+    tallies: dict[int, Counter[int]] = {core: Counter() for core in sorted(home)}
     end = time.perf_counter() + request.seconds
     try:
-        while len(digests[min(home)]) < MIN_SAMPLES or time.perf_counter() < end:
-            for core, found in digests.items():
+        while tallies[min(home)].total() < MIN_SAMPLES or time.perf_counter() < end:
+            for core, tally in tallies.items():
                 os.sched_setaffinity(0, {core})
-                found.append(_seeded_work())
+                tally[_seeded_work()] += 1
     finally:
         os.sched_setaffinity(0, home)
-    return DigestFacts(digests={core: tuple(found) for core, found in digests.items()})
+    return DigestFacts(tallies={core: dict(tally) for core, tally in tallies.items()})
 
 
 def _seeded_work() -> int:
@@ -262,7 +263,7 @@ def _seeded_work() -> int:
 
 
 def judge_digests(facts: DigestFacts, limits: Limits) -> Judgement:
-    return conclude(judge_same_bits(facts.digests, "core"), [digests_compared(facts.digests)])
+    return conclude(judge_same_bits(facts.tallies, "core"), [digests_compared(facts.tallies)])
 
 
 CHECKS = (

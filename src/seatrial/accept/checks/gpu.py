@@ -19,35 +19,51 @@ def label(index: int, uuid: str) -> str:
 
 
 class InventoryFacts(Facts):
-    """``expected`` is None when neither the user nor the PCI bus says how many there should be."""
+    """``state`` is None, and ``driver_error`` says why, when the driver does not answer. ``expected``: what the user,
+    the driver's list or the PCI bus counts. ``visible``: CUDA_VISIBLE_DEVICES where it is set."""
 
-    state: nvml.DriverState
-    expected: int | None
+    state: nvml.DriverState | None
+    driver_error: str
+    expected: int
     torch_gpus: int
     torch_version: str
+    visible: str | None
 
 
 def measure_inventory(request: Request) -> InventoryFacts:
+    import pynvml
     import torch
 
+    state, driver_error = None, ""
+    try:
+        state = nvml.read_driver()
+    except pynvml.NVMLError as error:
+        driver_error = str(error)
     return InventoryFacts(
-        state=nvml.read_driver(),
+        state=state,
+        driver_error=driver_error,
         expected=request.expected_gpus,
         torch_gpus=torch.cuda.device_count(),
         torch_version=torch.__version__,
+        visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
 
 
 def judge_inventory(facts: InventoryFacts, limits: Limits) -> Judgement:
+    if facts.state is None:
+        return conclude([(Verdict.FAIL, f"{facts.expected} GPU(s) expected, no driver answers: {facts.driver_error}")])
     found, names = len(facts.state.gpus), Counter(gpu.name for gpu in facts.state.gpus)
     findings: list[Finding] = [
         (Verdict.FAIL, f"GPU {index} does not answer the driver: {said}") for index, said in facts.state.silent.items()
     ]
-    if facts.expected is not None and found < facts.expected:
+    if found < facts.expected:
         findings.append((Verdict.FAIL, f"{found} of {facts.expected} GPUs answer the driver"))
     if facts.torch_gpus < found:
         seen = f"PyTorch {facts.torch_version} sees {facts.torch_gpus} of {found} GPUs"
-        findings.append((Verdict.FAIL, f"{seen}: a CPU build, too old a driver, or CUDA_VISIBLE_DEVICES hides them"))
+        if facts.torch_gpus and facts.visible is not None:
+            findings.append((Verdict.WARN, f"{seen}, by CUDA_VISIBLE_DEVICES={facts.visible}: the others go untested"))
+        else:
+            findings.append((Verdict.FAIL, f"{seen}: a CPU build, or a driver that is too old for it"))
     if len(names) > 1:
         findings.append((Verdict.WARN, f"GPUs of different kinds: {', '.join(sorted(names))}"))
     findings += [

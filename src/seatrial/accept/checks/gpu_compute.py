@@ -1,7 +1,7 @@
 """What GPUs compute: sustained matrix rates, exact products, and the same bits on every GPU of a kind."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from seatrial.accept import gpu_limits, nvml
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, finish, judge_fleet, judge_gpu_rate, span
-from seatrial.accept.digest import digest, digests_compared, judge_same_bits
+from seatrial.accept.digest import Tally, digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limits
 from seatrial.records import Measurement, Verdict
@@ -201,10 +201,10 @@ def judge_load(load: nvml.UnderLoad, where: str) -> list[Finding]:
 
 
 class GpuDigestFacts(Facts):
-    """Digests by GPU index, one for each repeat of the same seeded work."""
+    """By GPU index, how often the same seeded work gave each digest."""
 
     gpus: tuple[Gpu, ...]
-    digests: dict[int, tuple[int, ...]]
+    tallies: dict[int, Tally]
 
 
 DIGEST_SIZE = 4096
@@ -213,12 +213,12 @@ DIGEST_SIZE = 4096
 def measure_gpu_digests(request: Request) -> GpuDigestFacts:
     gpus = cuda_gpus()
     inputs = {gpu.index: seeded_inputs(f"cuda:{gpu.index}", DIGEST_SIZE) for gpu in gpus}
-    digests: dict[int, list[int]] = {gpu.index: [] for gpu in gpus}
+    tallies: dict[int, Counter[int]] = {gpu.index: Counter() for gpu in gpus}
     end = time.perf_counter() + request.seconds
-    while len(digests[gpus[0].index]) < MIN_SAMPLES or time.perf_counter() < end:
-        for index, found in digests.items():
-            found.append(seeded_work(*inputs[index]))
-    return GpuDigestFacts(gpus=tuple(gpus), digests={index: tuple(found) for index, found in digests.items()})
+    while tallies[gpus[0].index].total() < MIN_SAMPLES or time.perf_counter() < end:
+        for index, tally in tallies.items():
+            tally[seeded_work(*inputs[index])] += 1
+    return GpuDigestFacts(gpus=tuple(gpus), tallies={index: dict(tally) for index, tally in tallies.items()})
 
 
 def seeded_inputs(device: str, size: int) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
@@ -247,12 +247,12 @@ def seeded_work(a: "torch.Tensor", b: "torch.Tensor", order: "torch.Tensor") -> 
 def judge_gpu_digests(facts: GpuDigestFacts, limits: Limits) -> Judgement:
     """The vote is among GPUs of one kind: another kind may round otherwise in good health."""
     findings: list[Finding] = []
-    if not facts.gpus or {gpu.index for gpu in facts.gpus} != set(facts.digests):
+    if not facts.gpus or {gpu.index for gpu in facts.gpus} != set(facts.tallies):
         return conclude([(Verdict.INCONCLUSIVE, "not every GPU gave digests")])
     for name in sorted({gpu.name for gpu in facts.gpus}):
-        same = {gpu.index: facts.digests[gpu.index] for gpu in facts.gpus if gpu.name == name}
+        same = {gpu.index: facts.tallies[gpu.index] for gpu in facts.gpus if gpu.name == name}
         findings += judge_same_bits(same, "GPU")
-    return conclude(findings, [digests_compared(facts.digests)])
+    return conclude(findings, [digests_compared(facts.tallies)])
 
 
 CHECKS = (

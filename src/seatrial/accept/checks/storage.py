@@ -64,6 +64,7 @@ def judge_space(facts: SpaceFacts, limits: Limits) -> Judgement:
 
 
 FSYNC_BYTES = 4096
+MAX_FSYNCS = 20_000
 
 
 class DiskFacts(Facts):
@@ -131,7 +132,7 @@ def _fsync_seconds(path: Path, seconds: float) -> list[float]:
     block = os.urandom(FSYNC_BYTES)
     end = time.perf_counter() + seconds
     with path.open("wb", buffering=0) as file:
-        while len(durations) < MIN_SAMPLES or time.perf_counter() < end:
+        while len(durations) < MIN_SAMPLES or (time.perf_counter() < end and len(durations) < MAX_FSYNCS):
             start = time.perf_counter()
             file.write(block)
             os.fsync(file.fileno())
