@@ -22,7 +22,7 @@ LADDER: tuple[AnyCheck, ...] = (
 LIMITS = {limit.name: limit for check in LADDER for limit in check.limits}
 GROUPS = tuple(dict.fromkeys(check.group for check in LADDER))
 
-SAMPLING_SHARE = 0.6
+SAMPLING_SHARE = 0.5
 """Of the budget: the rest goes to starting processes, warming up and checking correctness."""
 LEAST_SECONDS, MOST_SECONDS = 0.3, 900.0
 
