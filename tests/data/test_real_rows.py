@@ -1,57 +1,58 @@
-"""Every real row that is accepted survives every shipped template, and real lengths pack well."""
+"""Real rows of the public datasets, which are not part of the repository."""
 
-import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from seatrial.cli.main import app
-from seatrial.data.inspect import statistics
-from seatrial.data.template import SHIPPED
-from seatrial.data.validate import validate
-from tests.data.conftest import family_renderer
-
-FOLDER = os.environ.get("SEATRIAL_REAL_DATA")
-pytestmark = [
-    pytest.mark.real_data,
-    pytest.mark.skipif(not FOLDER, reason="SEATRIAL_REAL_DATA does not name the folder of real rows"),
-]
-SOURCES = {
-    "glaive_sharegpt_200.json": "glaive",
-    "glaive_raw_5.jsonl": "glaive",
-    "xlam_60.json": "xlam",
-    "hermes_4.json": "hermes",
-}
+from seatrial.data.convert import Recipe
+from seatrial.data.prepare import prepare
+from seatrial.records import JsonObject
 
 
-UNSERVABLE = {("llama3-xlam", "glaive_sharegpt_200.json"): ["glaive-9"]}
-"""Prose that shows JSON in a code block: the xlam parser takes the block for calls and drops it from the answer."""
+def prepared(folder: Path, out: Path, source: str, file: str) -> JsonObject:
+    return prepare(folder / file, out / f"{source}-{file}", Recipe(source))
 
 
-def prepared(file: str, out: Path) -> Path:
-    arguments = ["data", "prepare", "--source", SOURCES[file], "--in", str(Path(str(FOLDER)) / file), "--out", str(out)]
-    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
-    return out
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("source", "file", "rows", "least", "share_with_call"),
+    [
+        ("glaive", "glaive_raw_5.jsonl", 5, 5, 5 / 14),
+        ("glaive", "glaive_sharegpt_200.json", 200, 198, 137 / 662),
+        ("sharegpt", "glaive_sharegpt_200.json", 200, 198, 137 / 662),
+        ("xlam", "xlam_60.json", 60, 59, 1.0),
+        ("hermes", "hermes_4.json", 4, 4, 2 / 5),
+    ],
+)
+def test_real_rows_convert(
+    real_data_dir: Path, tmp_path: Path, source: str, file: str, rows: int, least: int, share_with_call: float
+) -> None:
+    manifest = prepared(real_data_dir, tmp_path, source, file)
+    assert manifest["rows"] == rows
+    assert manifest["accepted"] >= least
+    assert manifest["share_with_call"] == pytest.approx(share_with_call, abs=0.01)
 
 
-@pytest.fixture(scope="module", params=SOURCES)
-def records(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared(request.param, tmp_path_factory.mktemp("prepared") / request.param)
+@pytest.mark.real_data
+@pytest.mark.parametrize("file", ["glaive_raw_5.jsonl", "xlam_60.json", "hermes_4.json"])
+def test_real_rows_are_told_apart(real_data_dir: Path, tmp_path: Path, file: str) -> None:
+    by_name = prepared(real_data_dir, tmp_path, file.split("_")[0], file)
+    assert prepared(real_data_dir, tmp_path, "auto", file)["records_sha256"] == by_name["records_sha256"]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_accepted_row_round_trips(name: str, records: Path) -> None:
-    result = validate(records, family_renderer(name), all_rows=True)
-    refused = UNSERVABLE.get((name, records.name), [])
-    assert [failure["id"] for failure in result["failures"]] == refused
-    assert result["rows"] - len(refused) == result["mask_ok"] == result["round_trip_ok"] > 0
-
-
-def test_real_lengths_fill_their_packs(tmp_path: Path) -> None:
-    """97 % and more, once rows that are longer than a pack are left out."""
-    merged = tmp_path / "records.jsonl"
-    merged.write_bytes(b"".join((prepared(file, tmp_path / file) / "records.jsonl").read_bytes() for file in SOURCES))
-    found = statistics(merged, family_renderer("tiny"), pack_length=4096)
-    assert found.pack_efficiency > 0.97
-    assert found.over_long < 0.1 * found.rows
+@pytest.mark.real_data
+def test_the_repairs_of_real_rows_are_the_known_defects_of_their_datasets(real_data_dir: Path, tmp_path: Path) -> None:
+    assert prepared(real_data_dir, tmp_path, "glaive", "glaive_sharegpt_200.json")["repairs"] == {}
+    xlam = prepared(real_data_dir, tmp_path, "xlam", "xlam_60.json")["repairs"]
+    assert xlam["flat_parameters"] == xlam["python_types"] == 60
+    assert xlam["duplicate_tool_dropped"] == 3
+    assert xlam.keys() == {
+        "flat_parameters",
+        "python_types",
+        "default_coerced",
+        "default_dropped",
+        "int_widened_to_number",
+        "duplicate_tool_dropped",
+    }
+    hermes = prepared(real_data_dir, tmp_path, "hermes", "hermes_4.json")["repairs"]
+    assert hermes["name_moved_outward"] == hermes["argument_renamed"] == 1

@@ -35,8 +35,9 @@ def broken_rows(draw: st.DrawFn, source: str) -> dict[str, Any]:
     """A row of the source with one to three places, at any depth and inside JSON text too, replaced or cut off."""
     row = copy.deepcopy(EXAMPLES[source if source in EXAMPLES else draw(st.sampled_from(sorted(EXAMPLES)))])
     for _ in range(draw(st.integers(1, 3))):
-        row = draw(_broken(row))
-    return row if isinstance(row, dict) else {"messages": row}
+        broken: Any = draw(_broken(row))
+        row = broken if isinstance(broken, dict) else row
+    return row
 
 
 @st.composite

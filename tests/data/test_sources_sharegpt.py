@@ -71,7 +71,8 @@ def test_text_right_before_a_call_joins_it() -> None:
 
 
 def test_a_row_without_tools_is_a_chat() -> None:
-    for tools in (None, "", "[]", []):
+    none: list[object] = [None, "", "[]", []]
+    for tools in none:
         assert accepted(("human", "a"), ("gpt", "b"), tools=tools).category == "chat"
 
 

@@ -231,7 +231,7 @@ def _widened(schema: Json, path: Sequence[str | int]) -> Json:
     head, *rest = path
     try:
         inner = schema[head]
-    except (TypeError, LookupError):  # the path leads through a reference
+    except (TypeError, LookupError):  # an embedded schema with its own $id
         return schema
     widened = _widened(inner, rest)
     if widened is inner:
