@@ -22,7 +22,7 @@ def test_no_tool_of_the_corpus_occurs() -> None:
     for frame in all_frames():
         assert not re.search(rf"\b{frame.name}\b", text)
         for description in frame.descriptions:
-            assert description.rstrip(".").lower() not in text.lower()
+            assert not re.search(rf"\b{re.escape(description.rstrip('.').lower())}\b", text.lower())
 
 
 def test_no_request_of_the_corpus_occurs() -> None:
@@ -36,7 +36,7 @@ def test_no_request_of_the_corpus_occurs() -> None:
         if len(part.split()) >= 3
     }
     assert len(parts) > 200
-    assert [part for part in parts if part in text] == []
+    assert [part for part in parts if re.search(rf"\b{re.escape(part)}\b", text)] == []
 
 
 def test_the_answer_format_does_not_occur() -> None:

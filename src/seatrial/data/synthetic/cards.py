@@ -8,6 +8,7 @@ corpus: a card whose name is that of a tool is made again.
 import functools
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from seatrial.data.conversation import Json
@@ -21,7 +22,7 @@ from seatrial.data.synthetic.words import ADJECTIVES, NOUNS, PEOPLE, ROLES, UNIT
 class Card:
     """A schema to fill. ``verbs`` say the same thing: the first is the card's, notes use any of them.
 
-    The names of a ``masked`` card say nothing: only its descriptions do.
+    The names of a ``masked`` card, made-up words or unrelated ones, say nothing: only its descriptions do.
     """
 
     name: str
@@ -47,15 +48,15 @@ class Note:
 def make_card(rng: random.Random, *, most_fields: int, verbs: tuple[str, ...] = (), noun: str = "") -> Card:
     """A card of two fields or more, at least one of them required, for an action that may be given in part."""
     while True:
-        does, thing = verbs or rng.choice(VERBS), noun or rng.choice(NOUNS)
-        name = f"{does[0]}_{thing}"
+        does, thing = verbs or rng.choice(VERBS), noun or any_noun(rng)
         masked = rng.random() < MASKED_SHARE
+        mask = rng.choice((made_up_name, _unrelated_name)) if masked else None
+        name = mask(rng) if mask else _name(does[0], thing, rng)
         roles = rng.sample(range(len(ROLES)), rng.randint(2, most_fields))
-        fields = {field.name: field for field in (_field(role, thing, masked, rng) for role in roles)}
-        if name not in _tool_names() and len(fields) > 1 and any(field.required for field in fields.values()):
+        fields = {field.name: field for field in (_field(role, thing, mask, rng) for role in roles)}
+        if not _like_a_tool(name, does, thing) and len(fields) > 1 and any(field.required for field in fields.values()):
             break
     about = _sentence(rng.choice(_ABOUT).format(verb=does[0], noun=thing, adjective=rng.choice(ADJECTIVES)))
-    name = made_up_name(rng) if masked else rng.choice((name, name, f"{thing}_{does[0]}"))
     return Card(name, about, tuple(fields.values()), does, thing, masked)
 
 
@@ -90,8 +91,8 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _field(role: int, noun: str, masked: bool, rng: random.Random) -> Slot:
-    other = noun if rng.random() < 0.3 else rng.choice(NOUNS)
+def _field(role: int, noun: str, mask: Callable[[random.Random], str] | None, rng: random.Random) -> Slot:
+    other = noun if rng.random() < 0.3 else any_noun(rng)
     words = {"n": other, "a": rng.choice(ADJECTIVES), "u": rng.choice(UNITS), "p": rng.choice(PEOPLE)}
     pattern = _roles()[role]
 
@@ -102,9 +103,9 @@ def _field(role: int, noun: str, masked: bool, rng: random.Random) -> Slot:
 
     kind = pattern.kind
     if kind.name == "enum":
-        kind = Kind("enum", options=tuple(rng.sample(ADJECTIVES, rng.randint(2, 4))))
+        kind = Kind("enum", options=tuple(rng.sample(rng.choice((ADJECTIVES, _english())), rng.randint(2, 4))))
     return Slot(
-        name=made_up_name(rng) if masked else filled(rng.choice(pattern.name.split("-"))),
+        name=mask(rng) if mask else filled(rng.choice(pattern.name.split("-"))),
         kind=kind,
         required=rng.random() < 0.65,
         descriptions=(filled(rng.choice(pattern.descriptions)),),
@@ -112,14 +113,60 @@ def _field(role: int, noun: str, masked: bool, rng: random.Random) -> Slot:
     )
 
 
+def any_noun(rng: random.Random) -> str:
+    """A noun of these documents, or any English word: what stands in a noun's place need not be known to be copied."""
+    return rng.choice(NOUNS) if rng.random() < 0.5 else rng.choice(_english())
+
+
+def _name(verb: str, noun: str, rng: random.Random) -> str:
+    middle = [rng.choice(_english())] if rng.random() < 0.35 else []
+    return "_".join(rng.choice(([verb, *middle, noun], [verb, *middle, noun], [noun, *middle, verb])))
+
+
+def _unrelated_name(rng: random.Random) -> str:
+    return "_".join(rng.sample(_english(), rng.choice((1, 2, 2, 3))))
+
+
+@functools.cache
+def _english() -> tuple[str, ...]:
+    """Every word of this module's stock and every word that requests are written with, each by itself.
+
+    A base that had never met the words "plane" or "parcel" would have to learn English from the fine-tuning rows.
+    What it must not meet is a tool, its parameters, or a request: words here are drawn singly.
+    """
+    sentences = [
+        text
+        for unseen in (False, True)
+        for frame in frames(unseen=unseen)
+        for text in (
+            *frame.descriptions,
+            *(template.text for template in (*frame.templates, *frame.held_templates)),
+            *(text for slot in frame.slots for text in (slot.name, *slot.descriptions, *slot.phrases)),
+            *(option for slot in frame.slots for option in slot.kind.options),
+        )
+    ]
+    words = set(re.findall(r"[a-z]{3,}", " ".join(sentences).lower()))
+    return tuple(sorted(words.union(NOUNS, ADJECTIVES, *VERBS)))
+
+
 @functools.cache
 def _roles() -> list[Slot]:
     return [parse_slot(line) for line in ROLES]
 
 
+def _like_a_tool(name: str, verbs: tuple[str, ...], noun: str) -> bool:
+    """Whether a tool of the corpus has that name or is described by one of the verbs and the noun together."""
+    return any(name == tool or (noun in words and not words.isdisjoint(verbs)) for tool, words in _tools())
+
+
 @functools.cache
-def _tool_names() -> frozenset[str]:
-    return frozenset(frame.name for unseen in (False, True) for frame in frames(unseen=unseen))
+def _tools() -> tuple[tuple[str, frozenset[str]], ...]:
+    """Names, and the words of names and descriptions."""
+    return tuple(
+        (frame.name, frozenset(re.findall(r"[a-z]+", " ".join((frame.name, *frame.descriptions)).lower())))
+        for unseen in (False, True)
+        for frame in frames(unseen=unseen)
+    )
 
 
 _ARTICLE = re.compile(r"\ba (?=[aeio]|um|ur)")

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from seatrial.data.conversation import Conversation, Json, Message
-from seatrial.data.synthetic.cards import Card, Note, make_card, write_note
+from seatrial.data.synthetic.cards import Card, Note, any_noun, make_card, write_note
 from seatrial.data.synthetic.frames import Slot
 from seatrial.data.synthetic.request import joined
 from seatrial.data.synthetic.values import STRINGS, Kind, Universe, draw, surface
-from seatrial.data.synthetic.words import NOUNS
 
 SOURCE = "synthetic-texts"
 _TYPES = {"int": "integer", "number": "number", "bool": "boolean", "list": "array"}
@@ -85,7 +84,7 @@ def _go_on(rng: random.Random) -> _Turns:
     field = rng.choice([field for field in chosen.fields if field.name in written.values])
     way = rng.random()
     if way < 0.25:
-        name, value = rng.choice(NOUNS), draw(_any_kind(rng), rng, Universe.TEXTS)
+        name, value = any_noun(rng), draw(_any_kind(rng), rng, Universe.TEXTS)
         told = rng.choice(_TOLD).format(name, surface(value))
         return *turns, Message("user", json.dumps({name: value})), Message("assistant", told)
     if way < 0.5 or not field.kind.open:
@@ -99,12 +98,12 @@ def _go_on(rng: random.Random) -> _Turns:
 
 def _lookup(rng: random.Random) -> _Turns:
     """A list of pairs; then some of them by key, or all of them in another notation."""
-    keys = rng.sample(NOUNS, rng.randint(3, 8))
+    keys = list(dict.fromkeys(any_noun(rng) for _ in range(rng.randint(3, 8))))
     pairs = {key: draw(_any_kind(rng), rng, Universe.TEXTS) for key in keys}
     form = rng.choice(_PAIRS)
     shown = form(pairs)
     if rng.random() < 0.5:
-        asked = rng.sample(keys, rng.randint(1, 3))
+        asked = rng.sample(keys, rng.randint(1, min(3, len(keys))))
         answer = rng.choice(_PAIRS)({key: pairs[key] for key in asked})
         return Message("user", f"{shown}\n{rng.choice(_GIVE)} {surface(asked)}"), Message("assistant", answer)
     other = rng.choice(_PAIRS)
@@ -247,10 +246,10 @@ def _signature(field: Slot) -> str:
 
 # Most often as lines or as JSON Schema, the two ways in which chat templates show tools.
 _SHOWN = (
-    *[_as_lines] * 3,
-    *[_as_bare_lines] * 3,
-    *[_as_schema] * 2,
-    *[_as_bare_schema] * 2,
+    *[_as_lines] * 4,
+    *[_as_bare_lines] * 4,
+    _as_schema,
+    _as_bare_schema,
     _as_signature,
     _as_fields,
 )
