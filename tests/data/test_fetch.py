@@ -1,0 +1,160 @@
+"""Fetching from a hub of our own, served on this machine in the protocol of the real one."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from seatrial.data.fetch import fetch, is_hub_name
+from seatrial.errors import UsageError
+from tests.data.rows import GLAIVE
+
+COMMIT = "c0ffee" + "0" * 34
+REPOS: dict[str, dict[str, bytes]] = {
+    "models/sea/pilot": {"config.json": b"{}", "model.safetensors": b"w", "original/old.pth": b"x", "model.bin": b"x"},
+    "datasets/sea/tides": {"data/train.jsonl": json.dumps(GLAIVE).encode() + b"\n", "README.md": b"# tides"},
+    "datasets/sea/gated": {"rows.jsonl": b"{}"},
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The three kinds of requests a snapshot needs: what a repository holds, a file's head, a file."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def answer(self, *, body: bool) -> None:
+        path = self.path.partition("?")[0].strip("/").removeprefix("api/")
+        kind = "" if path.startswith(("models/", "datasets/")) else "models/"
+        repo = next((repo for repo in REPOS if (kind + path).startswith(repo)), None)
+        if repo is None:
+            self.reply(404, b"", {"X-Error-Code": "RepoNotFound"}, body)
+            return
+        rest = (kind + path).removeprefix(repo).strip("/").split("/")
+        if rest[0] == "resolve" and repo.endswith("gated") and "authorization" not in self.headers:
+            self.reply(403, b"", {"X-Error-Code": "GatedRepo"}, body)
+        elif len(rest) > 1 and rest[1] not in ("main", COMMIT):
+            self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"}, body)
+        elif rest[0] == "resolve":
+            content = REPOS[repo]["/".join(rest[2:])]
+            self.reply(200, content, {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}, body)
+        elif rest[0] == "tree":
+            tree = [{"type": "file", "path": n, "size": len(c), "oid": n} for n, c in REPOS[repo].items()]
+            self.reply(200, json.dumps(tree).encode(), {"Content-Type": "application/json"}, body)
+        else:
+            siblings = [{"rfilename": name} for name in REPOS[repo]]
+            info = {"id": repo.partition("/")[2], "sha": COMMIT, "siblings": siblings, "private": False}
+            self.reply(200, json.dumps(info).encode(), {"Content-Type": "application/json"}, body)
+
+    def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def seatrial(
+    endpoint: str, cache: Path, *arguments: str | Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    env |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
+    command = [sys.executable, "-m", "seatrial", "data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=env | environment, timeout=120)
+
+
+def test_a_model_is_staged_without_what_training_does_not_need(endpoint: str, tmp_path: Path) -> None:
+    to = tmp_path / "shared"
+    done = seatrial(endpoint, tmp_path / "cache", "fetch", "sea/pilot", "--to", to, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"name": "sea/pilot", "kind": "model", "revision": COMMIT, "path": str(to)}
+    assert json.loads((to / "fetched.json").read_text())["revision"] == COMMIT
+    assert (to / "model.safetensors").read_bytes() == b"w"
+    assert not (to / "model.bin").exists()
+    assert not (to / "original").exists()
+
+
+def test_a_dataset_is_found_by_its_name_and_by_its_commit(endpoint: str, tmp_path: Path) -> None:
+    for name in ("sea/tides", "datasets/sea/tides"):
+        to = tmp_path / name.replace("/", "-")
+        done = seatrial(endpoint, tmp_path / "cache", "fetch", name, "--to", to, "--revision", COMMIT)
+        assert done.returncode == 0, done.stderr
+        assert (to / "data" / "train.jsonl").read_bytes() == REPOS["datasets/sea/tides"]["data/train.jsonl"]
+
+
+def test_rows_are_prepared_by_the_name_of_a_dataset_and_then_offline(endpoint: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    done = seatrial(endpoint, cache, "prepare", "--in", "sea/tides", "--out", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["accepted"] == 1
+    again = ("prepare", "--in", "sea/tides", "--out", tmp_path / "again", "--revision", COMMIT)
+    done = seatrial("http://127.0.0.1:9", cache, *again, HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again" / "records.jsonl").read_bytes() == (tmp_path / "out" / "records.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        (["sea/nosuch"], {}, "sea/nosuch: no such model or dataset on the hub"),
+        (["sea/tides", "--revision", "v9"], {}, "sea/tides: has no revision v9"),
+        (["datasets/sea/gated"], {}, "sea/gated: is gated; accept its terms on the hub and set HF_TOKEN"),
+        (["sea/pilot"], {"HF_HUB_OFFLINE": "1"}, "sea/pilot: not in the local cache"),
+        (["sea/pilot"], {"HF_ENDPOINT": "http://127.0.0.1:9"}, "sea/pilot: the hub cannot be read"),
+    ],
+)
+def test_what_cannot_be_fetched_is_said_in_one_line(
+    endpoint: str, tmp_path: Path, arguments: list[str], environment: dict[str, str], message: str
+) -> None:
+    done = seatrial(endpoint, tmp_path / "cache", "fetch", *arguments, "--to", tmp_path / "to", **environment)
+    assert done.returncode == 2
+    assert f"error: {message}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_token_opens_what_is_gated(endpoint: str, tmp_path: Path) -> None:
+    gated = ("fetch", "datasets/sea/gated", "--to", tmp_path / "to")
+    assert seatrial(endpoint, tmp_path / "cache", *gated, HF_TOKEN="hf_x").returncode == 0
+    assert (tmp_path / "to" / "rows.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["pilot", "a/b/c", "", "../x", "/tmp/x", "sea/pi lot"])
+def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="not a hub name"):
+        fetch(name, tmp_path / "to")
+
+
+def test_names_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_name("sea/tides")
+    assert not is_hub_name("sea/tides.jsonl")
+    assert not is_hub_name("tides")
+    assert not is_hub_name("./sea/tides")
+    (tmp_path / "sea" / "tides").mkdir(parents=True)
+    assert not is_hub_name("sea/tides")
