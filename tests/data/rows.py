@@ -140,6 +140,8 @@ TOOLACE_TOOLS = [
 TOOLACE: Row = {
     "system": "You are an expert in composing functions. You are given a question and a set of possible functions. \n"
     "Based on the question, you will need to make one or more function/tool calls to achieve the purpose. \n"
+    "If none of the function can be used, point it out. If the given question lacks the parameters required by the "
+    "function,\nalso point it out. You should only return the function call in tools call sections.\n"
     "Today is 2025-02-14, Friday. Here is a list of functions in JSON format that you can invoke:\n"
     + json.dumps(TOOLACE_TOOLS)
     + ". \nShould you decide to return the function call(s). \nPut it in the format of "

@@ -117,7 +117,7 @@ def test_a_response_without_tags_or_name_stays_as_it_is_written() -> None:
 def test_responses_are_paired_by_name() -> None:
     route = '{"name": "plan_route", "arguments": {"start": "a", "end": "b"}}'
     responses = "".join(
-        f"<tool_response>{json.dumps({'name': name, 'content': name})}</tool_response>"
+        f"<tool_response>{json.dumps({'tool_call_id': 'x', 'name': name, 'content': name})}</tool_response>"
         for name in ("plan_route", "get_tide")
     )
     calls = f"<tool_call>{CORK}</tool_call><tool_call>{route}</tool_call>"

@@ -122,6 +122,15 @@ def test_content_may_be_parts() -> None:
     assert converted.repairs == ("message_field_dropped: reasoning",)
 
 
+def test_one_message_may_answer_all_parallel_calls() -> None:
+    calls = calling(call(id=None), call('{"harbour": "Brest"}', id=None))
+    converted = accepted(row_of(ASK, calls, answer('[{"high": 3}, "unknown"]'), ANSWER))
+    assert [(m.tool_call_id, m.content) for m in converted.messages[2:4]] == [
+        ("call_0", '{"high": 3}'),
+        ("call_1", "unknown"),
+    ]
+
+
 def test_what_has_no_place_in_a_record_is_dropped_aloud() -> None:
     converted = accepted(row_of(ASK, ANSWER | {"reasoning_content": "hm", "refusal": None, "audio": {}}))
     assert converted.repairs == ("message_field_dropped: reasoning_content",)

@@ -42,6 +42,22 @@ def test_the_envelope_goes_and_what_else_the_prompt_says_stays() -> None:
     assert accepted(TOOLACE).messages[0] == Message("system", "Today is 2025-02-14, Friday.")
 
 
+def test_prompts_of_the_family_that_say_it_otherwise() -> None:
+    system = (
+        "You are an expert in composing functions. You are given a question and a set of possible functions. "
+        "If none of the functions can be used, point it out. If the given question lacks the parameters required by "
+        "the function,also point it out. You should only return the function call in tools call sections.\n"
+        "If you decide to invoke any of the function(s), you MUST put it in the format of [func_name1("
+        "params_name1=params_value1, params_name2=params_value2...), func_name2(params)]\nYou SHOULD NOT include any "
+        "other text in the response.\nHere is a list of functions in JSON format that you can invoke.\n\n[\n  "
+        '{"name": "now"}\n]\n'
+    )
+    turns = [{"from": "user", "value": "a"}, {"from": "assistant", "value": "[now()]"}]
+    row = accepted({"system": system, "conversations": turns})
+    assert [message.role for message in row.messages] == ["user", "assistant"]
+    assert row.messages[1].tool_calls[0].name == "now"
+
+
 def test_types_are_normalised() -> None:
     assert accepted(TOOLACE).tools[0].parameters == {
         "type": "object",

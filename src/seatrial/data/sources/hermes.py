@@ -154,12 +154,13 @@ def _tool_turns(text: str, pending: int, repairs: list[str]) -> list[Turn]:
 
 
 def _response(body: str, repairs: list[str]) -> Turn:
-    """``{"name", "content"}`` is taken apart; any other response stays as it is written."""
+    """``{"name", "content"}`` is taken apart (an id in it belongs to no call); any other response stays as it is."""
     try:
         value, is_python = read_either(body)
     except ValueError:
         return Turn("tool", body)
-    if isinstance(value, dict) and value.keys() == {"name", "content"} and isinstance(value["name"], str):
+    parts = value.keys() - {"tool_call_id"} if isinstance(value, dict) else set()
+    if parts == {"name", "content"} and isinstance(value["name"], str):
         return Turn("tool", json_text(value["content"]), name=value["name"])
     if is_python:
         repairs.append("python_literal_response")

@@ -3,11 +3,25 @@
 from collections.abc import Sequence
 from itertools import count
 
+import msgspec
+
 from seatrial.data.conversation import Conversation, Role
 from seatrial.data.notation import json_text, read_json
 from seatrial.data.reason import Reason, Unfaithful, excerpt
 from seatrial.data.schema import normalise_tools
-from seatrial.data.sources.turns import Call, Json, Row, Turn, arguments_of, converter, id_of, list_of, messages_of
+from seatrial.data.sources.turns import (
+    Call,
+    Json,
+    Row,
+    Turn,
+    arguments_of,
+    converter,
+    id_of,
+    list_of,
+    messages_of,
+    pending_calls,
+    split_responses,
+)
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -33,7 +47,13 @@ def convert(row: Row) -> Conversation:
     declared = row.get("tools")
     tools, tool_repairs = normalise_tools(declared if declared is not None else row.get("functions"))
     repairs = dict.fromkeys(tool_repairs)
-    turns = [_turn(entry, number, repairs) for number, entry in enumerate(entries)]
+    turns: list[Turn] = []
+    for number, entry in enumerate(entries):
+        turn = _turn(entry, number, repairs)
+        parts = [turn.content]
+        if turn.role == "tool" and not turn.answers_id and not turn.name:
+            parts = split_responses(turn.content, pending_calls(turns))
+        turns += [msgspec.structs.replace(turn, content=part) for part in parts]
     identified = {bool(call.id) for turn in turns for call in turn.calls}
     identified |= {bool(turn.answers_id) for turn in turns if turn.role == "tool"}
     if len(identified) > 1:

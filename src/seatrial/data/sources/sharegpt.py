@@ -25,6 +25,7 @@ ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "observation": "tool",
     "tool": "tool",
+    "tool_response": "tool",
     "function_response": "tool",
 }
 CALL_SPEAKERS = ("function_call", "tool_call")

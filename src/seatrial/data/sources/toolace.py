@@ -26,18 +26,24 @@ from seatrial.data.sources.turns import (
 )
 
 ANNOUNCEMENT = re.compile(r"Here is a list of functions in JSON format[^\n\[]*\n?\s*")
-# Sentences that every row has; the chat template of the trained model takes their place.
-ENVELOPE = re.compile(
-    r"You are an expert in composing functions\.|"
-    r"You are given a question and a set of possible functions\.|"
-    r"Based on the question, you will need to make one or more function/tool calls to achieve the purpose\.|"
-    r"If none of the functions? can be used, point it out\.|"
-    r"If the given question lacks the parameters required by the function, also point it out\.|"
-    r"You should only return the function calls? in (?:your response|tools? call sections)\.|"
-    r"Should you decide to return the function call\(s\)\.|"
-    r"Put it in the format of \[func1\([^)\n]*\), func2\([^)\n]*\)\]|"
-    r"NO other text MUST be included\."
+# What prompts of this family say besides; the chat template of the trained model takes its place.
+SENTENCES = (
+    "You are an expert in composing functions.",
+    "You are given a question and a set of possible functions.",
+    "Based on the question, you will need to make one or more function/tool calls to achieve the purpose.",
+    "If none of the function can be used, point it out.",
+    "If none of the functions can be used, point it out.",
+    "If the given question lacks the parameters required by the function, also point it out.",
+    "You should only return the function call in tools call sections.",
+    "You should only return the function calls in your response.",
+    "Should you decide to return the function call(s).",
+    "Put it in the format of [func1(params_name=params_value, params_name2=params_value2...), func2(params)]",
+    "If you decide to invoke any of the function(s), you MUST put it in the format of "
+    "[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)]",
+    "You SHOULD NOT include any other text in the response.",
+    "NO other text MUST be included.",
 )
+ENVELOPE = re.compile("|".join(r"\s*".join(map(re.escape, sentence.split())) for sentence in SENTENCES))
 LOOKS_LIKE_CALLS = re.compile(r"\[[^\[\]()=\n]{1,100}\(\s*(?:[\w$.\-]+\s*=|\)\s*[,\]])")
 ARGUMENT_NAME = re.compile(r"[^=,()\[\]{}'\"]+")
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
