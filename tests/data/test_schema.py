@@ -117,7 +117,7 @@ def test_a_type_that_nobody_knows_is_dropped_aloud() -> None:
         (["a"], ["a"], None),
         (["a", "a"], ["a"], None),
         (None, None, "null_dropped"),
-        ([], None, None),
+        ([], [], None),
         (False, None, None),
         (True, ["a", "b"], "required_flag"),
         ("a", ["a"], "required_text"),

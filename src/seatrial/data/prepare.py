@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -97,7 +97,7 @@ def _workers(files: Sequence[Path], asked: int | None) -> int:
 
 def _write_rows(files: Sequence[Path], recipe: Recipe, out: Path, workers: int) -> dict[str, Tally]:
     """Convert every row and write it where it belongs; counts by source."""
-    tallies: dict[str, Tally] = {}
+    tallies: defaultdict[str, Tally] = defaultdict(Tally)
     seen = Seen(recipe.dedup)
     with ExitStack() as stack:
         records = stack.enter_context((out / RECORDS).open("wb"))
@@ -106,7 +106,7 @@ def _write_rows(files: Sequence[Path], recipe: Recipe, out: Path, workers: int) 
         for outcome in _outcomes(_input_batches(files), recipe, workers):
             if outcome.rejection is None and (repeated := seen.add(outcome.mark)):
                 outcome = msgspec.structs.replace(outcome, record=b"", rejection=Rejection(repeated.value))
-            tallies.setdefault(outcome.source, Tally()).add(outcome)
+            tallies[outcome.source].add(outcome)
             if outcome.rejection is None:
                 (held_out if outcome.held_out else records).write(outcome.record)
             else:

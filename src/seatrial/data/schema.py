@@ -7,7 +7,7 @@ Normalised tools are shared between the rows that declare them in the same words
 """
 
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -25,8 +25,24 @@ Repairs = dict[str, None]  # an ordered set
 NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 LISTED_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 INNER_SCHEMAS = frozenset({"additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"})
-SCALAR_KEYS = frozenset({"type", "description", "enum", "format"})
 TOOL_KEYS = frozenset({"name", "description", "parameters", "required", "strict", "type"})
+
+
+class _Normal(msgspec.Struct, forbid_unknown_fields=True):
+    """The schemas that certainly need no mending, which are most: told by one fast conversion to this type."""
+
+    type: Literal["string", "integer", "number", "boolean", "array", "object", "null"]
+    description: str = ""
+    enum: Annotated[list[Json], msgspec.Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
+    format: str = ""
+    items: "_Normal | msgspec.UnsetType" = msgspec.UNSET
+    properties: "dict[str, _Normal]" = {}
+    required: list[str] = []
+
+    def __post_init__(self) -> None:
+        names = set(self.required)
+        if len(names) < len(self.required) or not self.properties.keys() >= names:
+            raise ValueError("required names are undeclared or repeated")
 
 
 def normalise_tools(raw: Json) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
@@ -45,7 +61,7 @@ def normalise_tools(raw: Json) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
         raise Unfaithful(Reason.BAD_TOOLS, f"not JSON values: {error}") from error
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def _normalise_text(text: str) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
     repairs: Repairs = {}
     value = _read(text, repairs)
@@ -97,9 +113,9 @@ def _normalise_tool(raw: Json, repairs: Repairs) -> Tool:
         raise Unfaithful(Reason.BAD_TOOLS, f"a tool has no name: {excerpt(raw)}")
     if description is not None and not isinstance(description, str):
         raise Unfaithful(Reason.BAD_TOOLS, f"{name}: description is {type(description).__name__}, not text")
-    for key in raw.keys() - TOOL_KEYS:
-        if raw[key] is not None:
-            repairs[f"tool_field_dropped: {name}.{key}"] = None
+    if not raw.keys() <= TOOL_KEYS:
+        dropped = [key for key in raw if key not in TOOL_KEYS and raw[key] is not None]
+        repairs |= dict.fromkeys(f"tool_field_dropped: {name}.{key}" for key in dropped)
     parameters = _normalise_parameters(raw.get("parameters"), name, repairs)
     if raw.get("required") and "required" not in parameters:
         repairs[f"required_moved_inward: {name}"] = None
@@ -108,6 +124,8 @@ def _normalise_tool(raw: Json, repairs: Repairs) -> Tool:
 
 
 def _normalise_parameters(raw: Json, tool: str, repairs: Repairs) -> Schema:
+    if isinstance(raw, dict) and "properties" in raw and _is_normal(raw) and raw["type"] == "object":
+        return raw
     if isinstance(raw, str):  # encoded by itself, as Arrow would otherwise merge it with the schemas of other rows
         raw = _read(raw, repairs)
     if raw is None or raw == {} or raw == []:
@@ -152,9 +170,8 @@ def normalise_schema(raw: Json, place: str, repairs: Repairs) -> Schema:
         return _of_type_text(raw, place, repairs)
     if not isinstance(raw, dict):
         raise Unfaithful(Reason.BAD_SCHEMA, f"{place}: a schema is {type(raw).__name__}, not an object")
-    kind = raw.get("type")
-    if isinstance(kind, str) and kind in TYPE_NAMES and raw.keys() <= SCALAR_KEYS and all(raw.values()):
-        return raw  # most parameters: nothing to mend
+    if _is_normal(raw):
+        return raw
     schema: Schema = {}
     for key, value in raw.items():
         if value is None and key not in ("const", "default"):
@@ -177,6 +194,14 @@ def normalise_schema(raw: Json, place: str, repairs: Repairs) -> Schema:
     if "properties" in schema:
         schema.update(_collect_required(schema["properties"], raw, place, repairs))
     return schema
+
+
+def _is_normal(schema: Json) -> bool:
+    try:
+        msgspec.convert(schema, _Normal)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _inner_schema(value: Json, place: str, repairs: Repairs) -> Schema | bool:

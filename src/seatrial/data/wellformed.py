@@ -84,7 +84,7 @@ def _signature(tool: Tool) -> _Signature:
         raise Unfaithful(Reason.BAD_SCHEMA, f"{tool.name}: {excerpt(str(error))}") from error
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=4096)
 def _compile(schema_text: bytes) -> _Signature:
     schema = msgspec.json.decode(schema_text)
     validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse_remote)

@@ -38,7 +38,7 @@ def convert(row: Row) -> Conversation:
     return Conversation(id_of(row), "glaive", messages_of(turns), tools, repairs=repairs)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def _read_system(system: str) -> tuple[str, tuple[Tool, ...], tuple[str, ...]]:
     text = system.strip().removeprefix("SYSTEM:").strip()
     start = text.find("{")
