@@ -67,7 +67,7 @@ def _show(manifest: dict[str, object], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False)
     console.print(
         f"{manifest['accepted']:,} of {manifest['rows']:,} rows are in {out}; "
         f"{manifest['share_with_call']:.1%} of the assistant's turns hold a call."

@@ -123,8 +123,9 @@ def _input_batches(files: Sequence[Path]) -> Iterator[list[InputRow]]:
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=total_bytes, rows=0)
         for file in files:
+            name = str(file)
             for batch in in_batches(read_rows(file), BATCH_BYTES):
-                yield [InputRow(number + i, f"{file}:{line}", text) for i, (line, text) in enumerate(batch, 1)]
+                yield [InputRow(number + i, f"{name}:{line}", text) for i, (line, text) in enumerate(batch, 1)]
                 number += len(batch)
                 progress.update(task, advance=sum(len(text) for _, text in batch), rows=number)
 
