@@ -42,18 +42,30 @@ class _Source:
     """Where the parts of a row come from: that is all in which splits differ."""
 
     frames: tuple[Frame, ...]
+    masked: float
     universe: Universe
     held: bool
 
 
-def corpus(rows: int, *, seed: int, split: Split, mix: Mix = Mix(), start: int = 0) -> Iterator[Conversation]:
-    """Rows ``start`` to ``start + rows`` of one split. Row i depends on the seed, the split, the mix and i alone.
+def corpus(
+    rows: int,
+    *,
+    seed: int,
+    split: Split,
+    mix: Mix = Mix(),
+    tools: int | None = None,
+    masked: float = MASKED_SHARE,
+    start: int = 0,
+) -> Iterator[Conversation]:
+    """Rows ``start`` to ``start + rows`` of one split. Row i depends on the arguments but ``rows`` and on i alone.
 
     ``category`` is the kind: a field of :class:`Mix`. No evaluation row repeats a request of a training row with
-    the same seed or another one.
+    the same seed or another one. ``tools`` keeps that many frames, spread over the domains: fewer tools are learnt
+    from fewer rows. ``masked`` is the share of rows whose tools bear made-up names.
     """
     source = _Source(
-        frames=frames(unseen=split is Split.UNSEEN_TOOLS),
+        frames=_spread(frames(unseen=split is Split.UNSEEN_TOOLS), tools),
+        masked=masked,
         universe=Universe.UNSEEN if split is Split.UNSEEN_VALUES else Universe.TRAIN,
         held=split is Split.UNSEEN_PHRASINGS,
     )
@@ -63,10 +75,15 @@ def corpus(rows: int, *, seed: int, split: Split, mix: Mix = Mix(), start: int =
         rng = random.Random(f"{seed}/{split}/{index}")
         kind = rng.choices(kinds, weights)[0]
         while True:
-            messages, tools = _MAKERS[kind](source, rng)
-            if len({tool.name for tool in tools}) == len(tools) and belongs(messages, split):
+            messages, offered = _MAKERS[kind](source, rng)
+            if len({tool.name for tool in offered}) == len(offered) and belongs(messages, split):
                 break
-        yield Conversation(f"{split}-{seed}-{index}", SOURCE, messages, tools, kind)
+        yield Conversation(f"{split}-{seed}-{index}", SOURCE, messages, offered, kind)
+
+
+def _spread(all_frames: tuple[Frame, ...], count: int | None) -> tuple[Frame, ...]:
+    count = len(all_frames) if count is None else min(count, len(all_frames))
+    return tuple(all_frames[i * len(all_frames) // count] for i in range(count))
 
 
 def belongs(messages: tuple[Message, ...], split: Split) -> bool:
@@ -165,7 +182,7 @@ _MAKERS = {
 
 def _offers(source: _Source, rng: random.Random, golds: int, distractors: int = 0) -> tuple[list[Offer], list[Offer]]:
     """Different frames, all masked or none, and all drawn alike; distractors are often of the first gold's domain."""
-    masked = rng.random() < MASKED_SHARE
+    masked = rng.random() < source.masked
     chosen = rng.sample(source.frames, golds)
     for _ in range(distractors):
         pool = [frame for frame in source.frames if frame not in chosen]

@@ -1,0 +1,1 @@
+"""The whole voyage on one machine. It stands above the campaigns, because it uses them all."""
