@@ -76,8 +76,8 @@ def _turn(entry: Json, number: int, repairs: dict[str, None]) -> Turn:
     role = entry.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise Unfaithful(Reason.UNKNOWN_ROLE, f"message {number} is of role {excerpt(role)}")
-    for key in entry.keys() - MESSAGE_KEYS:
-        if entry[key] not in (None, [], "", {}):
+    for key, value in entry.items():
+        if key not in MESSAGE_KEYS and value not in (None, [], "", {}):
             repairs[f"message_field_dropped: {key}"] = None
     content, calls = _content(entry.get("content"), role, number, repairs)
     calls += _tool_calls(entry.get("tool_calls"), number, repairs)
