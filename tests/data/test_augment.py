@@ -106,6 +106,12 @@ def test_a_missing_argument_is_asked_for() -> None:
     assert (negative.category, negative.tools) == ("missing_argument", (TIDE,))
 
 
+def test_what_stands_for_a_value_takes_its_article_too() -> None:
+    negative = without_argument(conversation(TIDE, question="Tide at the Brest?"), rng())
+    assert negative is not None
+    assert negative.messages[1].content == "Tide at some harbour?"
+
+
 @pytest.mark.parametrize("question", ["Tide at Brest or Brest?", "Tide at brest?", "Tide at Brestois?", "Tide?"])
 def test_an_argument_that_is_not_spelt_out_once_is_not_taken_away(question: str) -> None:
     assert without_argument(conversation(TIDE, question=question), rng()) is None

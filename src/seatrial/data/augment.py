@@ -183,7 +183,7 @@ def without_argument(conversation: Conversation, rng: random.Random) -> Conversa
         value = calls[0].arguments[name]
         if isinstance(value, (bool, dict, list)) or value is None or str(value) in before:
             continue
-        found = list(re.finditer(rf"(?<!\w){re.escape(str(value))}(?!\w)", question))
+        found = list(re.finditer(rf"(?:\b(?:the|an?) )?(?<!\w){re.escape(str(value))}(?!\w)", question))
         if len(found) == 1 and len(str(value)) > 1:
             spoken = " ".join(re.findall(r"[a-z]+|[A-Z]+[a-z]*|\d+", name)).lower()
             vague = f"{question[: found[0].start()]}some {spoken}{question[found[0].end() :]}"
