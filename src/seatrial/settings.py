@@ -44,6 +44,9 @@ class DataSettings(Frozen):
     """What is trained on."""
 
     train: Path = Field(description="records.jsonl, or the directory `seatrial data prepare` wrote")
+    template: str | None = Field(
+        None, description="a shipped chat template by name, or 'stock'; null: ours for the model's family"
+    )
     length: Positive = Field(2048, description="tokens in a pack, the one fixed micro-batch shape")
     over_long: Literal["drop", "truncate", "raise"] = Field(
         "drop", description="what happens to a row longer than a pack; 'truncate' cuts after the last answer that fits"

@@ -20,10 +20,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 from seatrial.dist.world import World
-from seatrial.errors import IntegrityError
+from seatrial.errors import IntegrityError, SeatrialError
 from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
 
@@ -107,8 +108,12 @@ class Checkpoints:
         temporary = final.with_suffix(".tmp")
         # One writer thread: DCP's further threads die of a full disk without telling anybody.
         writer = FileSystemWriter(temporary, thread_count=1, sync_files=True)
-        with torch.no_grad():
-            state_dict_saver.save(staged, storage_writer=writer, process_group=self._group)
+        try:
+            with torch.no_grad():
+                state_dict_saver.save(staged, storage_writer=writer, process_group=self._group)
+        except CheckpointException as error:  # a BaseException, which nobody above would catch
+            cause = next(iter(error.failures.values()))[0]
+            raise SeatrialError(f"{final}: not written: {cause}") from error
         if not self._world.is_first:
             return
         _check_complete(temporary, staged)

@@ -60,16 +60,16 @@ def export(run: RunDir, out: Path, *, merged: bool, device: torch.device) -> Exp
     if lora:
         adapter_dir = out / "adapter"
         shutil.copytree(run.adapter, adapter_dir)
-        copy_tokenizer(base, adapter_dir)
+        template = copy_tokenizer(settings, adapter_dir)
         adapter_difference = _difference(_with_peft(base, adapter_dir, dtype, device), probe_BT, trained_BTV)
-        write_card(adapter_dir, run, settings)
+        write_card(adapter_dir, run, settings, template)
     if merged or not lora:
         merged_dir = out / "merged"
         merge_lora(model)
         model.save_pretrained(merged_dir)
-        copy_tokenizer(base, merged_dir)
+        template = copy_tokenizer(settings, merged_dir)
         merged_difference = _difference(_plain(merged_dir, dtype, device), probe_BT, trained_BTV)
-        write_card(merged_dir, run, settings)
+        write_card(merged_dir, run, settings, template)
 
     for directory, difference in ((adapter_dir, adapter_difference), (merged_dir, merged_difference)):
         if difference is not None and difference > TOLERANCE[settings.model.dtype]:

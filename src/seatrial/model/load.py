@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from seatrial.data.render import Renderer, load_renderer
+from seatrial.data.template import Template, write_template
 from seatrial.errors import UsageError
 from seatrial.model.adapter import load_adapter
 from seatrial.model.attention import PACKED_ATTENTION
@@ -69,19 +70,18 @@ def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedM
     """
     logging.disable_progress_bar()
     run = RunDir(path)
+    directory, adapter, template = path, None, None
     if run.settings.is_file():
         settings = TrainSettings.model_validate(run.read_settings())
         if run.model.is_dir():
-            directory, adapter = run.model, None
+            directory = run.model
         elif run.adapter.is_dir():
-            directory, adapter = model_directory(settings.model.path), run.adapter
+            directory, adapter, template = model_directory(settings.model.path), run.adapter, settings.data.template
         else:
             raise UsageError(f"{path}: this run has no adapter or model yet; let `seatrial train` finish it")
-    elif path.is_dir() and (path / "config.json").is_file():
-        directory, adapter = path, None
     elif str(path) == "tiny":
-        directory, adapter = TINY, None
-    else:
+        directory = TINY
+    elif not (path / "config.json").is_file():
         raise UsageError(f"{path}: neither a run directory (settings.json) nor a model directory (config.json)")
     # float32: the scores of a model of this size must not hang on rounding; large models stay as they are stored.
     dtype = torch.float32 if device.type == "cpu" else "auto"
@@ -91,7 +91,7 @@ def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedM
         load_adapter(model, adapter)
         merge_lora(model)
     model.eval()
-    return _on(model, device), load_renderer(directory)
+    return _on(model, device), load_renderer(directory, template)
 
 
 def _on(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
@@ -99,8 +99,12 @@ def _on(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     return moved
 
 
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """Tokenizer and chat template, byte for byte, so that what is served tokenizes as what was trained."""
+def copy_tokenizer(settings: TrainSettings, target: Path) -> Template:
+    """Copy the base's tokenizer byte for byte and write the chat template of the training over its own.
+
+    What is served is then tokenized and laid out as what was trained.
+    """
+    source = model_directory(settings.model.path)
     for pattern in (
         "tokenizer*",
         "special_tokens_map.json",
@@ -111,3 +115,6 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     ):
         for path in source.glob(pattern):
             shutil.copy2(path, target / path.name)
+    template = load_renderer(source, settings.data.template).template
+    write_template(template, target)
+    return template

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
-from seatrial.model.load import copy_tokenizer, model_directory
+from seatrial.model.load import copy_tokenizer
 from seatrial.provenance import provenance
 from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
@@ -117,6 +117,6 @@ def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, t
         save_adapter(temporary, trained, settings.lora, settings.model.path)
     else:
         model.save_pretrained(temporary, state_dict=dict(trained))
-        copy_tokenizer(model_directory(settings.model.path), temporary)
+        copy_tokenizer(settings, temporary)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)

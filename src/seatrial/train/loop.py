@@ -45,7 +45,7 @@ def train(settings: TrainSettings) -> None:
     run = RunDir(settings.run.dir)
     with joined_world(timeout_seconds=settings.run.timeout_seconds) as world, stop_requests(run.stop_file) as stop:
         # Data: the same rows, in the same order, on every rank.
-        renderer = load_renderer(model_directory(settings.model.path))
+        renderer = load_renderer(model_directory(settings.model.path), settings.data.template)
         data = load_rows(
             settings.data.train,
             renderer,
