@@ -36,7 +36,7 @@ test-gpu: $(READY)
 $(READY): pyproject.toml constraints.txt | .venv/bin/pip
 	@echo "installing into .venv: minutes, once"
 	@$(HAS_TORCH) || { $(INSTALL_TORCH); }
-	@$(PYTHON) -m pip install -q --no-build-isolation -c constraints.txt -e '.[demo,test,check]'
+	@$(PYTHON) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[demo,test,check]'
 	@touch $@
 
 # A shim that does not run is passed over. Some systems ship Python without ensurepip: their own pip then fills .venv.
@@ -56,13 +56,13 @@ HAS_TORCH = $(PYTHON) -c 'import importlib.metadata as m, sys; \
 	sys.exit(m.version("torch").partition("+")[0] != "$(TORCH)")' 2>/dev/null
 
 # Without a GPU the CPU build is taken, never the gigabytes of CUDA: from wherever pip looks, or else through uv, which
-# knows PyTorch's own index. torch comes first, because what is installed after it leaves a torch that is there alone.
+# knows PyTorch's own index and says what fails. torch comes first: what is installed after it leaves it alone.
 define INSTALL_TORCH
 if nvidia-smi -L >/dev/null 2>&1 || [ "$$(uname)" = Darwin ]; then \
-	$(PYTHON) -m pip install -q -c constraints.txt torch==$(TORCH); \
-elif ! $(PYTHON) -m pip install -q -c constraints.txt torch==$(TORCH)+cpu; then \
+	$(PYTHON) -m pip install -qq -c constraints.txt torch==$(TORCH); \
+elif ! $(PYTHON) -m pip install -qqq -c constraints.txt torch==$(TORCH)+cpu; then \
 	echo "pip finds no CPU build of torch $(TORCH): asking PyTorch's own index, through uv"; \
-	$(PYTHON) -m pip install -q -c constraints.txt uv && \
+	$(PYTHON) -m pip install -qq -c constraints.txt uv && \
 	.venv/bin/uv pip install -q --python $(PYTHON) -c constraints.txt --torch-backend=cpu torch==$(TORCH) || { \
 		echo "error: no CPU build of torch $(TORCH) for this Python can be had here; delete .venv and try another" >&2; \
 		echo "Python with PYTHONS=..., or take the CUDA build: $(PYTHON) -m pip install torch==$(TORCH)" >&2; \
