@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
-from seatrial.errors import Preempted, UsageError
+from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import WEIGHTS
 from seatrial.rundir import RunDir
 from seatrial.train.loop import train
@@ -172,3 +174,19 @@ def test_full_training_leaves_a_model_that_loads(harbour: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(settings.run.dir / "model")
     assert model.config.vocab_size == 2048
     assert AutoTokenizer.from_pretrained(settings.run.dir / "model").chat_template
+
+
+def test_attention_that_leaks_is_refused_before_the_first_step(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attention kernel that takes a pack for one document, as an attention backend without varlen support does."""
+    from seatrial.model import attention
+
+    def leaking(query: Tensor, key: Tensor, value: Tensor, cu_seq_lens_q: Tensor, scaling: float | None) -> Tensor:
+        whole = torch.tensor([0, int(cu_seq_lens_q[-1])], dtype=torch.int32)
+        return sound(query, key, value, whole, scaling)
+
+    sound = attention._document_by_document
+    monkeypatch.setattr(attention, "_document_by_document", leaking)
+    settings = settings_for(harbour)
+    with pytest.raises(SeatrialError, match="packing changes the loss"):
+        train(settings)
+    assert RunDir(settings.run.dir).read_metrics() == []

@@ -116,9 +116,10 @@ def _is_time_to_kill(run: RunDir, settings: TrainSettings, metrics: Sequence[Jso
     if any(event["event"] == "fault" for event in events):
         return False
     packs_per_epoch = next(event["packs_per_epoch"] for event in events if event["event"] == "data")
+    optimizer = settings.optimizer
+    steps = optimizer.steps or (optimizer.epochs or 1) * packs_per_epoch // optimizer.packs_per_step
     saved = max((event["step"] for event in events if event["event"] == "save"), default=0)
-    middle = packs_per_epoch / settings.optimizer.packs_per_step / 2
-    return bool(saved >= middle - interval and saved == metrics[-1]["step"] // interval * interval)
+    return bool(saved >= max(interval, steps // 2 - interval) and saved == metrics[-1]["step"] // interval * interval)
 
 
 def _kill_last_worker(run: RunDir, step: int) -> None:

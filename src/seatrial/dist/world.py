@@ -8,17 +8,17 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 
 @dataclass(frozen=True)
 class World:
-    """Our place among ``size`` processes. ``attempt`` counts torchrun's restarts, from 0."""
+    """Our place among ``size`` processes."""
 
     rank: int
     size: int
     device: torch.device
-    attempt: int
 
     @property
     def is_first(self) -> bool:
@@ -40,11 +40,21 @@ def joined_world(*, timeout_seconds: float) -> Iterator[World]:
     else:
         device = torch.device("cpu")
         backend = "gloo"
-    store = None if "MASTER_ADDR" in os.environ else HashStore()
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_seconds)
-    )
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group(backend, store=_store(timeout), rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(rank, size, device, int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)))
+        yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def _store(timeout: timedelta) -> Store:
+    """Where ranks find each other: torchrun's store, under a name of this restart alone.
+
+    torchrun keeps one store over all restarts, and torch 2.13 puts nothing before its keys: a rank that restarts
+    sooner than its peer then reads the address of the peer that died, and never connects.
+    """
+    if "MASTER_ADDR" not in os.environ:
+        return HashStore()
+    store, _, _ = next(rendezvous("env://", timeout=timeout))
+    return PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)

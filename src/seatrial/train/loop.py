@@ -11,14 +11,14 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from seatrial.data.dataset import load_rows
+from seatrial.data.dataset import TokenRows, load_rows
 from seatrial.data.pack import IGNORED, Pack, PackStream, pack_tensors, share
 from seatrial.data.render import TrainOn, load_renderer
 from seatrial.dist.checkpoint import Checkpoints
 from seatrial.dist.parallel import all_reduce_gradients, clip_gradients, shard, whole
 from seatrial.dist.stop import stop_requests
-from seatrial.dist.world import joined_world
-from seatrial.errors import Preempted
+from seatrial.dist.world import World, joined_world
+from seatrial.errors import Preempted, SeatrialError
 from seatrial.model.load import load_for_training, model_directory
 from seatrial.model.lora import apply_lora
 from seatrial.model.loss import summed_cross_entropy
@@ -27,6 +27,9 @@ from seatrial.settings import TrainSettings
 from seatrial.train.lifecycle import open_run, refuse_non_finite, refuse_other_data, write_result
 from seatrial.train.meter import Meter, StepRecord
 from seatrial.train.optimizer import build_optimizer, learning_rate, training_state
+
+# Relative. The same rows at other places of a pack are rounded differently; a leak changes the loss by far more.
+PACKING_TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 
 
 def train(settings: TrainSettings) -> None:
@@ -96,6 +99,7 @@ def train(settings: TrainSettings) -> None:
                     run.event("resume", step=first, attempt=attempt)
 
             meter = Meter(run, steps)
+            refuse_leaking_attention(model, data, settings.data.length, renderer.pad_id, world, settings.model.compute)
 
             for step in range(first, steps):
                 began = time.monotonic()
@@ -151,6 +155,30 @@ def train(settings: TrainSettings) -> None:
             final = {name: whole(parameter) for name, parameter in trainable.items()}  # collective when sharded
             if world.is_first:
                 write_result(run, settings, model, final)
+
+
+def refuse_leaking_attention(
+    model: PreTrainedModel, data: TokenRows, length: int, pad_id: int, world: World, compute: str
+) -> None:
+    """Compare the loss of a few short rows packed together with that of each alone, on this very attention kernel.
+
+    Collective when the model is sharded: every rank runs the same rows.
+
+    Raises:
+        SeatrialError: they differ by more than rounding, so rows in a pack see each other.
+    """
+    shortest = sorted(data.rows, key=lambda row: len(row.ids))[:3]
+    together = shortest if sum(len(row.ids) for row in shortest) <= length else shortest[:1]
+    with torch.no_grad():
+        packed = pack_loss(model, pack_tensors(together, length, pad_id), world.device, compute)
+        alone = [pack_loss(model, pack_tensors([row], length, pad_id), world.device, compute) for row in together]
+    expected = float(torch.stack(alone).sum())
+    tolerance = PACKING_TOLERANCE[compute]
+    if abs(float(packed) - expected) > tolerance * max(1.0, expected):
+        raise SeatrialError(
+            f"packing changes the loss: {float(packed):.6g} packed, {expected:.6g} one by one; attention on "
+            f"{world.device} lets the rows of a pack see each other"
+        )
 
 
 def pack_loss(model: PreTrainedModel, pack: Pack, device: torch.device, compute: str) -> Tensor:
