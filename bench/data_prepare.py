@@ -2,7 +2,7 @@
 
 CPU seconds, because a rate per core is asked for and other programs disturb them less than wall time.
 
-python bench/data_prepare.py --rows 200000 --out results/DATE-data-prepare/data.json
+python bench/data_prepare.py --rows 200000 --out results/data-prepare_MACHINE_DATE.json
 """
 
 import argparse

@@ -15,7 +15,7 @@ from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.5
 # torchrun gives its workers this long to save; it is their collective timeout too.
 _STOP_SECONDS = 40.0
 

@@ -111,7 +111,7 @@ class Stages:
         """One stage; its time is kept under ``name``."""
         start, self._name = time.monotonic(), name
         self._console.print(f"[bold cyan]{name:>8}[/bold cyan]  {question}")
-        with self._console.status(f"{name} ...") as self._status:
+        with self._console.status(f"{name} ...", refresh_per_second=2) as self._status:
             yield
         self.seconds[name] = time.monotonic() - start
 
