@@ -50,7 +50,7 @@ def test_losses_of_twenty_steps(tmp_path: Path, method: str) -> None:
     trainer = trl.SFTTrainer(
         model=their_model(settings),
         processing_class=AutoTokenizer.from_pretrained(TINY),
-        train_dataset=datasets.Dataset.from_list(examples),
+        train_dataset=datasets.Dataset.from_list(examples, on_mixed_types="use_json"),
         args=trl.SFTConfig(
             output_dir=str(tmp_path / "trl"),
             per_device_train_batch_size=ROWS_A_STEP,
@@ -118,6 +118,7 @@ def their_model(settings: TrainSettings) -> torch.nn.Module:
         layer, _, half = name.rpartition(".")
         target = f"base_model.model.{layer}.lora_{'A' if half == 'a_RI' else 'B'}.default.weight"
         parameters[target].data.copy_(parameter.data)
+    assert isinstance(theirs, torch.nn.Module)
     return theirs
 
 
@@ -125,5 +126,9 @@ def peft_config(lora: LoraSettings) -> object:
     from peft import LoraConfig
 
     return LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets), task_type="CAUSAL_LM"
+        r=lora.rank,
+        lora_alpha=int(lora.alpha),
+        lora_dropout=0.0,
+        target_modules=list(lora.targets),
+        task_type="CAUSAL_LM",
     )
