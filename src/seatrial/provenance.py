@@ -25,7 +25,7 @@ def provenance() -> JsonObject:
         "cpu_count": os.cpu_count(),
         "gpus": list(gpu_names()),
         "kernel": platform.release(),
-        "argv": sys.argv,
+        "argv": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 

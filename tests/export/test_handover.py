@@ -17,8 +17,10 @@ from tests.small import settings_for
 CPU = torch.device("cpu")
 
 
-def trained(harbour: Path, **sections: dict[str, object] | None) -> RunDir:
-    settings = settings_for(harbour, optimizer={"steps": 3}, **sections)
+def trained(harbour: Path, *, lora: bool = True) -> RunDir:
+    settings = settings_for(harbour, optimizer={"steps": 3})
+    if not lora:
+        settings = settings.model_copy(update={"lora": None})
     train(settings)
     return RunDir(settings.run.dir)
 
@@ -40,7 +42,7 @@ def test_adapter_and_merged_model_agree_with_the_trained_one(harbour: Path) -> N
 
 
 def test_a_full_training_is_exported_as_a_model(harbour: Path) -> None:
-    done = export(trained(harbour, lora=None), harbour / "out", merged=False, device=CPU)
+    done = export(trained(harbour, lora=False), harbour / "out", merged=False, device=CPU)
     assert done.adapter is None
     assert done.merged_logit_difference == 0.0
 
