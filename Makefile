@@ -20,8 +20,9 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 demo: $(READY)
 	$(PYTHON) -m seatrial demo $(ARGS)
 
+# One thread for each of two workers: with two each, four threads spin on two cores.
 test: $(READY)
-	$(PYTHON) -m pytest -n 2 -m "not gpu and not multi_gpu" $(ARGS)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 -m "not gpu and not multi_gpu" $(ARGS)
 
 check: $(READY)
 	$(PYTHON) -m ruff check
