@@ -23,6 +23,8 @@ DOCUMENTS = sorted(
         *(PACKAGE / "assets").rglob("*.md"),
     ]
 )
+# Results speak of what was, so only their links must hold: the raw records that every number rests on.
+RESULTS = sorted((ROOT / "results").rglob("*.md"))
 FOLDERS = ("src", "tests", "configs", "docs", "recipes", "results", "bench", "infra", ".ci", ".github")
 
 LINK = re.compile(r"\]\(([^)\s#]+)")
@@ -32,7 +34,12 @@ SPAN = re.compile(r"`([^`\n]+)`")
 SEATRIAL = re.compile(r"(?:^|\s)seatrial +([^|&;#\n]+)", re.MULTILINE)
 MAKE = re.compile(r"^(?:\$ )?make +([^|&;#\n]+)", re.MULTILINE)
 
-every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
 def code(text: str) -> list[str]:
@@ -97,28 +104,28 @@ def wrong_targets(text: str) -> Iterator[str]:
             yield from (word for word in shlex.split(line) if "=" not in word and word not in targets)
 
 
-@every_document
+@pytest.mark.parametrize("document", [*DOCUMENTS, *RESULTS], ids=name_of)
 def test_links(document: Path) -> None:
     missing = list(missing_links(document.read_text(), document.parent))
-    assert not missing, f"{document.name} links to {missing}, which do not exist"
+    assert not missing, f"{name_of(document)} links to {missing}, which do not exist"
 
 
 @every_document
 def test_paths(document: Path) -> None:
     missing = list(missing_paths(document.read_text()))
-    assert not missing, f"{document.name} names {missing}, which do not exist"
+    assert not missing, f"{name_of(document)} names {missing}, which do not exist"
 
 
 @every_document
 def test_commands(document: Path) -> None:
     wrong = list(wrong_commands(document.read_text()))
-    assert not wrong, f"{document.name}: " + "; ".join(wrong)
+    assert not wrong, f"{name_of(document)}: " + "; ".join(wrong)
 
 
 @every_document
 def test_make_targets(document: Path) -> None:
     wrong = list(wrong_targets(document.read_text()))
-    assert not wrong, f"{document.name} runs make {wrong}, which the Makefile does not know"
+    assert not wrong, f"{name_of(document)} runs make {wrong}, which the Makefile does not know"
 
 
 @pytest.mark.parametrize(
