@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Tests run side by side: with a thread per core each, they would spend their time waiting for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture
 def real_data_dir() -> Path:

@@ -100,12 +100,12 @@ def test_ctrl_c_saves_exits_75_and_the_same_command_goes_on(harbour: Path) -> No
     while not run.read_metrics() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 75, said
     assert "saved step" in said
     saved = run.read_metrics()[-1]["step"]
     assert 0 < saved < 60
-    again = subprocess.run([*command, "optimizer.steps=60"], capture_output=True, text=True, timeout=120, check=False)
+    again = subprocess.run([*command, "optimizer.steps=60"], capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
     assert [event["step"] for event in run.read_events() if event["event"] == "resume"] == [saved]
     assert [record["step"] for record in run.read_metrics()] == list(range(1, 61))
