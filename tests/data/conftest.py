@@ -42,7 +42,6 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...], str | None, str]] = 
         "<|im_end|>",
     ),
     "llama3": ((*LLAMA_TOKENS, "<|eom_id|>", "<|python_tag|>"), (), "<|begin_of_text|>", "<|eot_id|>"),
-    "llama3-xlam": ((*LLAMA_TOKENS, "<|eom_id|>", "<|python_tag|>"), (), "<|begin_of_text|>", "<|eot_id|>"),
     "mistral-v3": (MISTRAL_TOKENS, (), "<s>", "</s>"),
     "mistral-v11": ((*MISTRAL_TOKENS, "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]"), (), "<s>", "</s>"),
     "qwen2": (TINY_TOKENS[:3], (), None, "<|im_end|>"),

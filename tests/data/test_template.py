@@ -21,7 +21,7 @@ from seatrial.data.template import (
     suiting_template,
     write_template,
 )
-from seatrial.data.validate import check_row
+from seatrial.data.validate import RowCheck, check_row
 from seatrial.errors import IntegrityError, UsageError
 from tests.data.conftest import family_renderer, family_tokenizer
 from tests.data.test_render import CASES, CONVERSATION, WEATHER, assistant, conversation, result, user
@@ -165,6 +165,43 @@ def test_stock_qwen3_is_trained_on_the_last_answer_only() -> None:
     assert isinstance(renderer.render(called, TrainOn.LAST), Rendered)
 
 
+XLAM_LIKE = """{{- bos_token }}{% for m in messages %}
+    {{- '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' }}
+    {%- if m.tool_calls %}
+        {{- '[' }}
+        {%- for call in m.tool_calls %}
+            {{- {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}
+            {{- ', ' if not loop.last }}
+        {%- endfor %}
+        {{- ']<|eot_id|>' }}
+    {%- else %}
+        {{- m.content + '<|eot_id|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
+"""The calls of a turn as one bare JSON array, as the models of the xLAM-2 family write them."""
+
+
+def test_a_stock_template_that_writes_arrays_is_read_by_the_xlam_parser() -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=family_tokenizer("llama3").backend_tokenizer, bos_token="<|begin_of_text|>"
+    )
+    tokenizer.chat_template = XLAM_LIKE
+    renderer = Renderer(tokenizer, stock_template(tokenizer))
+    assert renderer.parser == "xlam"
+    assert check_row(renderer, CASES["parallel"]) == RowCheck(True, True)
+    beside = renderer.render(CASES["text beside a call"])
+    assert isinstance(beside, Rejection)
+    assert beside.reason == "turn does not parse back"
+    # The parser takes any JSON in a code block for calls, which is why no template of ours is served by it.
+    example = 'An example:\n```json\n[{"name": "f", "arguments": {}}]\n```'
+    prose = renderer.render(conversation(user("How do I call it?"), assistant(example)))
+    assert isinstance(prose, Rejection)
+    assert prose.reason == "turn does not parse back"
+    for name in SHIPPED:
+        assert check_row(family_renderer(name), conversation(user("How?"), assistant(example))) == RowCheck(True, True)
+
+
 STOCK_RENDERERS = [("llama3", "llama3_1"), ("llama3", "llama3"), ("qwen2.5", "qwen2_5"), ("qwen3", "qwen3")]
 
 
@@ -201,7 +238,6 @@ LLAMA = {"<|start_header_id|>": 1, "<|eot_id|>": 2}
         (QWEN | {"<|endoftext|>": 0}, "", None),
         ({"<pad>": 0}, "", None),
         ({"<pad>": 0}, shipped_template("tiny").source, "tiny"),
-        (LLAMA, shipped_template("llama3-xlam").source, "llama3-xlam"),
     ],
 )
 def test_the_suiting_template_is_told_by_control_tokens(
@@ -232,9 +268,9 @@ def test_a_template_changed_after_export_is_an_integrity_error(tmp_path: Path) -
 
 
 def test_vllm_is_told_the_parser() -> None:
-    assert shipped_template("llama3-xlam").vllm_arguments == (
+    assert shipped_template("llama3").vllm_arguments == (
         *("--chat-template", "chat_template.jinja"),
-        *("--enable-auto-tool-choice", "--tool-call-parser", "xlam"),
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     )
     assert "--tokenizer-mode" in shipped_template("mistral-v3").vllm_arguments
     assert "--tool-call-parser" not in Template("stock", "", (), "none").vllm_arguments

@@ -56,7 +56,6 @@ _SHIPPED: dict[str, tuple[tuple[str, ...], str]] = {
     "tiny": (_CHATML_STOP, "hermes"),
     "hermes": (_CHATML_STOP, "hermes"),
     "llama3": (_LLAMA_STOP, "hermes"),
-    "llama3-xlam": (_LLAMA_STOP, "xlam"),
     "mistral-v3": (_MISTRAL_STOP, "mistral"),
     "mistral-v11": (_MISTRAL_STOP, "mistral"),
     "qwen2": (_CHATML_STOP, "hermes"),
