@@ -45,6 +45,8 @@ def test_a_full_training_is_exported_as_a_model(harbour: Path) -> None:
     done = export(trained(harbour, lora=False), harbour / "out", merged=False, device=CPU)
     assert done.adapter is None
     assert done.merged_logit_difference == 0.0
+    # Training runs without a cache; whoever generates with the result must not.
+    assert json.loads((harbour / "out" / "merged" / "config.json").read_text())["use_cache"] is True
 
 
 def test_a_damaged_adapter_is_not_handed_over(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def model_directory(path: str) -> Path:
 
 
 def load_for_training(settings: ModelSettings, *, device: torch.device, seed: int) -> PreTrainedModel:
-    """A model with packed attention and no cache, in ``settings.dtype``; every rank gets the same weights."""
+    """A model with packed attention, in ``settings.dtype``; every rank gets the same weights."""
     logging.disable_progress_bar()  # one bar a rank would bury what we say ourselves
     directory = model_directory(settings.path)
     dtype = DTYPES[settings.dtype]
@@ -57,13 +57,15 @@ def load_for_training(settings: ModelSettings, *, device: torch.device, seed: in
     else:
         model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=PACKED_ATTENTION)
     assert isinstance(model, PreTrainedModel)
-    model.config.use_cache = False
     model.train()
     return _on(model, device)
 
 
 def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedModel, Renderer]:
-    """A run's model (adapters merged into the base, in float32) or a plain model directory, ready to generate.
+    """A run's model (adapters merged into the base) or a plain model directory, ready to generate.
+
+    On a GPU a run's model is in the type that it was trained in, as it is exported, and any other as it is stored; on
+    a CPU both are in float32.
 
     Raises:
         UsageError: ``path`` is neither, or the run has not finished a model yet.
@@ -71,8 +73,10 @@ def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedM
     logging.disable_progress_bar()
     run = RunDir(path)
     directory, adapter, template = path, None, None
+    dtype: torch.dtype | str = "auto"
     if run.settings.is_file():
         settings = TrainSettings.model_validate(run.read_settings())
+        dtype = DTYPES[settings.model.dtype]
         if run.model.is_dir():
             directory = run.model
         elif run.adapter.is_dir():
@@ -83,8 +87,8 @@ def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedM
         directory = TINY
     elif not (path / "config.json").is_file():
         raise UsageError(f"{path}: neither a run directory (settings.json) nor a model directory (config.json)")
-    # float32: the scores of a model of this size must not hang on rounding; large models stay as they are stored.
-    dtype = torch.float32 if device.type == "cpu" else "auto"
+    if device.type == "cpu":
+        dtype = torch.float32  # what fits a CPU is small, and its scores must not hang on rounding
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="sdpa")
     assert isinstance(model, PreTrainedModel)
     if adapter is not None:
