@@ -21,7 +21,7 @@ from transformers import (
 from seatrial.data.pack import pack_tensors
 from seatrial.data.render import Rendered
 from seatrial.model.attention import PACKED_ATTENTION
-from seatrial.train.loop import pack_loss
+from seatrial.model.packed import PackLoss, pack_input
 
 SHAPE = {
     "vocab_size": 64,
@@ -38,7 +38,6 @@ FAMILIES = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config),
 }
-CPU = torch.device("cpu")
 
 
 def model_of(family: str, attention: str) -> PreTrainedModel:
@@ -65,13 +64,18 @@ def test_packed_equals_unpacked(family: str) -> None:
     """Loss and every gradient, against transformers' own attention on one document at a time."""
     rows = documents(5, 11, 1, 8)
     packed_model = model_of(family, PACKED_ATTENTION)
-    packed = loss_and_gradients(packed_model, [pack_loss(packed_model, pack_tensors(rows, 40, 0), CPU, "float32")])
+    packed = loss_and_gradients(packed_model, [pack_loss(packed_model, rows, 40)])
     plain_model = model_of(family, "sdpa")
     plain = loss_and_gradients(plain_model, [plain_loss(plain_model, row) for row in rows])
     assert float(packed[0]) == pytest.approx(float(plain[0]), rel=1e-5)
     assert packed[1].keys() == plain[1].keys()
     for name, gradient in plain[1].items():
         torch.testing.assert_close(packed[1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def pack_loss(model: PreTrainedModel, rows: Sequence[Rendered], length: int) -> Tensor:
+    loss: Tensor = PackLoss(model)(pack_input(pack_tensors(rows, length, 0), torch.device("cpu")))
+    return loss
 
 
 def plain_loss(model: PreTrainedModel, row: Rendered) -> Tensor:
@@ -88,15 +92,13 @@ def test_a_document_sees_nothing_of_its_neighbours() -> None:
     first, second, third = documents(9, 7, 6)
     silent = Rendered(second.ids, np.zeros(7, dtype=np.bool_))
     changed = Rendered((silent.ids + 1) % 64, silent.trained)
-    losses = [
-        pack_loss(model, pack_tensors([first, middle, third], 32, 0), CPU, "float32") for middle in (silent, changed)
-    ]
+    losses = [pack_loss(model, [first, middle, third], 32) for middle in (silent, changed)]
     assert losses[0].item() == losses[1].item()
 
 
 def test_an_empty_pack_has_no_loss_and_no_gradient() -> None:
     model = model_of("llama", PACKED_ATTENTION)
-    loss = pack_loss(model, pack_tensors([], 16, 0), CPU, "float32")
+    loss = pack_loss(model, [], 16)
     loss.backward()
     assert loss.item() == 0.0
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from seatrial.errors import IntegrityError, UsageError
 from seatrial.model.adapter import WEIGHTS, adapter_parameters, load_adapter, save_adapter
-from seatrial.model.lora import LoRALinear, apply_lora, lora_layers, merge_lora
+from seatrial.model.lora import AdaptedLinear, adapted_layers, apply_lora, merge_lora
 from seatrial.settings import LoraSettings
 from tests.small import write_model
 
@@ -37,7 +37,7 @@ def trained(model_dir: Path) -> PreTrainedModel:
     model = adapted(model_dir)
     torch.manual_seed(1)
     for parameter in adapter_parameters(model).values():
-        parameter.data += 0.1 * torch.randn_like(parameter)
+        parameter += 0.1 * torch.randn_like(parameter)
     return model
 
 
@@ -54,8 +54,9 @@ def test_a_fresh_adapter_changes_nothing(model_dir: Path) -> None:
 def test_only_adapters_are_trainable(model_dir: Path) -> None:
     model = adapted(model_dir)
     trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert trainable == set(adapter_parameters(model))
-    assert len(trainable) == 2 * 7 * 2
+    assert trainable == {f"{name}.{half}" for name, _ in adapted_layers(model) for half in ("a_GI", "b_OR")}
+    assert len(trainable) == 2 * 4 * 2  # layers of two blocks: query, key and value; output; gate and up; down
+    assert len(adapter_parameters(model)) == 2 * 7 * 2
 
 
 def test_an_adapter_depends_on_seed_and_name_alone(model_dir: Path) -> None:
@@ -74,18 +75,18 @@ def test_merged_equals_base_plus_adapter(model_dir: Path) -> None:
     expected = logits(model)
     assert not torch.allclose(expected, logits(plain(model_dir)), atol=1e-3)
     merge_lora(model)
-    assert not list(lora_layers(model))
+    assert not list(adapted_layers(model))
     torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_merged_bfloat16_weight_is_rounded_once() -> None:
     base = torch.nn.Linear(8, 8, bias=True, dtype=torch.bfloat16)
-    layer = LoRALinear(base, 2, 4.0, torch.Generator().manual_seed(0))
+    layer = AdaptedLinear({"up": base}, 2, 4.0, [torch.Generator().manual_seed(0)])
     layer.b_OR.data.fill_(0.01)
-    exact = base.weight.float() + layer.b_OR @ layer.a_RI * layer.scale
-    merged = layer.merged()
+    exact = base.weight.float() + layer.b_OR @ layer.a_GI * layer.scale
+    merged = layer.merged()["up"]
     assert torch.equal(merged.weight, exact.to(torch.bfloat16))
-    assert merged.bias is base.bias
+    assert torch.equal(merged.bias, base.bias)
 
 
 def test_an_adapter_survives_the_disk(model_dir: Path, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_an_adapter_of_another_model_is_refused(model_dir: Path, tmp_path: Path)
     save_adapter(tmp_path / "lacking", {n: p for n, p in parameters.items() if n != name}, LORA, "base")
     with pytest.raises(IntegrityError, match="adapter and model disagree"):
         load_adapter(plain(model_dir), tmp_path / "lacking")
-    parameters[name] = torch.nn.Parameter(torch.zeros(1, 1))
+    parameters[name] = torch.zeros(1, 1)
     save_adapter(tmp_path / "other", parameters, LORA, "base")
     with pytest.raises(IntegrityError, match=r"is \(1, 1\), wanted"):
         load_adapter(plain(model_dir), tmp_path / "other")

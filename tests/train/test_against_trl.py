@@ -117,7 +117,7 @@ def their_model(settings: TrainSettings) -> torch.nn.Module:
     for name, parameter in adapter_parameters(ours).items():
         layer, _, half = name.rpartition(".")
         target = f"base_model.model.{layer}.lora_{'A' if half == 'a_RI' else 'B'}.default.weight"
-        parameters[target].data.copy_(parameter.data)
+        parameters[target].data.copy_(parameter)
     assert isinstance(theirs, torch.nn.Module)
     return theirs
 

@@ -8,30 +8,24 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+
+from seatrial.model.packed import PackLoss, decoder_blocks
 
 
-def shard(model: PreTrainedModel, *, world_size: int, device_type: str) -> None:
+def shard(packed: PackLoss, *, world_size: int, device_type: str) -> None:
     """Shard every parameter over all processes (FSDP2), one group per decoder block and one for the rest.
 
     FSDP averages gradients over ranks by default. Our loss is already divided by the *global* number of trained
     tokens, so they must be summed: hence the divide factor of 1.
     """
     mesh = init_device_mesh(device_type, (world_size,))
-    for block in decoder_blocks(model):
+    for block in decoder_blocks(packed.model):
         fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for module in model.modules():
+    fully_shard(packed, mesh=mesh)
+    for module in packed.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
-
-
-def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:
-    """The repeated blocks of a Hugging Face decoder."""
-    blocks = getattr(model.get_decoder(), "layers", None)
-    assert isinstance(blocks, nn.ModuleList), f"{type(model).__name__}: no list of decoder blocks called 'layers'"
-    return list(blocks)
 
 
 def all_reduce_gradients(parameters: Sequence[nn.Parameter]) -> None:

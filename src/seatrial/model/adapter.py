@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seatrial.errors import IntegrityError, UsageError
-from seatrial.model.lora import apply_lora, lora_layers
+from seatrial.model.lora import adapters_by_layer, apply_lora
 from seatrial.records import write_json
 from seatrial.settings import LoraSettings
 
@@ -20,7 +20,7 @@ def save_adapter(directory: Path, trained: Mapping[str, Tensor], lora: LoraSetti
     """Write ``adapter_config.json`` and ``adapter_model.safetensors``.
 
     Args:
-        trained: whole (unsharded) adapter tensors by parameter name, as ``named_parameters`` of the adapted model.
+        trained: whole (unsharded) adapter tensors of single layers, as ``adapters_by_layer`` names them.
         base: what ``base_model_name_or_path`` shall say.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -71,12 +71,12 @@ def load_adapter(model: nn.Module, directory: Path) -> None:
         tensor = stored[_peft_name(name)]
         if tensor.shape != parameter.shape:
             raise IntegrityError(f"{directory}: {name} is {tuple(tensor.shape)}, wanted {tuple(parameter.shape)}")
-        parameter.data.copy_(tensor)
+        parameter.copy_(tensor)
 
 
-def adapter_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trainable halves of every adapted layer, by parameter name."""
-    return {f"{name}.{half}": getattr(layer, half) for name, layer in lora_layers(model) for half in ("a_RI", "b_OR")}
+def adapter_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """The trainable halves of every adapted layer, as views of the parameters, by name of the plain layer."""
+    return adapters_by_layer(model, {name: parameter.detach() for name, parameter in model.named_parameters()})
 
 
 def _peft_name(name: str) -> str:

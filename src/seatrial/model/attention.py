@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
+from seatrial.model import cudnn_attention as cudnn
+
 PACKED_ATTENTION = "seatrial_packed"
+
+CUDNN_FROM_TOKENS = 1024
+"""Longest document from which cuDNN's kernels are the faster ones on Hopper (results/step_h100_2026-11-21.md)."""
 
 # torch 2.10 spelled causality `is_causal`; later releases spell it as a window and ask for grouped heads by name.
 _VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters
@@ -31,7 +36,7 @@ def packed_attention(
     cu_seq_lens_q: Tensor,
     max_length_q: int,
     scaling: float | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of a pack: B = 1, each token sees the tokens before it in its own document only.
 
@@ -42,10 +47,21 @@ def packed_attention(
     # Rotary embedding runs in float32 under autocast; the product below wants one type, that of the projections.
     query_BHTD, key_BKTD = query_BHTD.to(value_BKTD.dtype), key_BKTD.to(value_BKTD.dtype)
     if query_BHTD.is_cuda and query_BHTD.dtype in (torch.bfloat16, torch.float16):
+        query_THD, key_TKD, value_TKD = (x[0].transpose(0, 1) for x in (query_BHTD, key_BKTD, value_BKTD))
+        width = query_THD.shape[2]
+        if (
+            max_length_q >= CUDNN_FROM_TOKENS
+            and query_THD.dtype == torch.bfloat16
+            and width in (64, 128)
+            and cudnn.is_available(query_THD.device.index)
+        ):
+            scale = width**-0.5 if scaling is None else scaling
+            out_THD, _ = cudnn.cudnn_attention(query_THD, key_TKD, value_TKD, cu_seq_lens_q, max_length_q, scale)
+            return out_THD.unsqueeze(0), None
         out_THD = varlen_attn(
-            query_BHTD[0].transpose(0, 1),
-            key_BKTD[0].transpose(0, 1),
-            value_BKTD[0].transpose(0, 1),
+            query_THD,
+            key_TKD,
+            value_TKD,
             cu_seq_lens_q,
             cu_seq_lens_q,
             max_length_q,

@@ -1,52 +1,158 @@
 """Low-rank adapters (arXiv 2106.09685): y = x Wᵀ + (alpha / rank) · x Aᵀ Bᵀ with W frozen.
 
-Shapes: I input width, O output width, R rank.
+Layers that read the same input (query, key and value; gate and up) are computed together: their skinny products are
+then few and wide. The model's own code does not notice: in place of each layer stands a member of the group.
+
+Shapes: T tokens, I input width, O output width (all members of a group side by side), R rank, G = R x members.
 """
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seatrial.errors import UsageError
+from seatrial.model.frozen import BaseKind, adapted_product, adapted_product_backward, quantise_rows
+
+# Layers of one parent that are called one after another with the same input, in Hugging Face's names.
+SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
-class LoRALinear(nn.Module):
-    """A frozen linear layer with a trainable low-rank update. Adapters are float32 whatever the base is."""
+class AdaptedLinear(nn.Module):
+    """One or more frozen linear layers of the same input, each with a trainable low-rank update.
 
-    def __init__(self, base: nn.Linear, rank: int, alpha: float, generator: torch.Generator) -> None:
+    Adapters are float32 whatever the base is; products run in the type of the input.
+    """
+
+    def __init__(
+        self, layers: Mapping[str, nn.Linear], rank: int, alpha: float, generators: Sequence[torch.Generator]
+    ) -> None:
         super().__init__()
-        self.base = base.requires_grad_(False)
+        linears = list(layers.values())
+        self.members = tuple(layers)
+        self.in_features = linears[0].in_features
+        self.out_sizes = [linear.out_features for linear in linears]
         self.rank = rank
         self.alpha = alpha
-        device = base.weight.device
+        self.kind: BaseKind = "dense"
+        # Between the calls of the first and the last member: the input, all outputs, and how many are still to come.
+        self.held: tuple[Tensor, tuple[Tensor, ...], int] | None = None
+        device = linears[0].weight.device
+        self.weight_OI = _frozen(_joined([linear.weight.detach() for linear in linears]))
+        biases: list[Tensor | None] = [linear.bias for linear in linears]
+        there = [bias.detach() for bias in biases if bias is not None]
+        self.bias_O = _frozen(_joined(there)) if len(there) == len(linears) else None
         # Same distribution as nn.Linear's own, so that a rank change does not change the scale of x Aᵀ.
-        bound = 1 / math.sqrt(base.in_features)
-        a_RI = torch.empty(rank, base.in_features).uniform_(-bound, bound, generator=generator)
-        self.a_RI = nn.Parameter(a_RI.to(device))
-        self.b_OR = nn.Parameter(torch.zeros(base.out_features, rank, device=device))
+        bound = 1 / math.sqrt(self.in_features)
+        drawn = [torch.empty(rank, self.in_features).uniform_(-bound, bound, generator=g) for g in generators]
+        self.a_GI = nn.Parameter(torch.cat(drawn).to(device))
+        self.b_OR = nn.Parameter(torch.zeros(sum(self.out_sizes), rank, device=device))
 
     @property
     def scale(self) -> float:
         return self.alpha / self.rank
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O], in the base's output type."""
-        y: Tensor = self.base(x)
-        update = F.linear(F.linear(x.to(self.a_RI.dtype), self.a_RI), self.b_OR)
-        return y + (update * self.scale).to(y.dtype)
+    def quantise(self, *, transposed: bool) -> None:
+        """Store the base in float8, once. ``transposed`` keeps a second copy laid out for the backward product."""
+        q_OI, scales_O1 = quantise_rows(self.weight_OI)
+        self.weight_OI = _frozen(q_OI)
+        self.scales_O = _frozen(scales_O1.squeeze(1))
+        if transposed:
+            self.weight_IO = _frozen(q_OI.t().contiguous())
+        self.kind = "fp8"
 
-    def merged(self) -> nn.Linear:
-        """A plain linear layer with the update added to the weight; the sum is rounded once, from float32."""
-        update_OI = self.b_OR.detach() @ self.a_RI.detach() * self.scale
-        weight_OI = (self.base.weight.float() + update_OI).to(self.base.weight.dtype)
-        plain = nn.Linear(self.base.in_features, self.base.out_features, self.base.bias is not None, device="meta")
-        plain.weight = nn.Parameter(weight_OI, requires_grad=False)
-        plain.bias = self.base.bias
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] -> [..., O]."""
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        weight = [self.weight_OI]
+        if self.kind == "fp8":
+            weight.append(self.scales_O)
+            if hasattr(self, "weight_IO"):
+                weight.append(self.weight_IO)
+        x_TI = x.reshape(-1, self.in_features)
+        y_TO: Tensor = _AdaptedProduct.apply(  # type: ignore[no-untyped-call]
+            x_TI, self.a_GI, self.b_OR, self.bias_O, self.scale, self.out_sizes, *weight
+        )
+        return y_TO.view(*x.shape[:-1], -1)
+
+    def halves(self, a_GI: Tensor, b_OR: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """The name of each member with its own A [R, I] and B [O of the member, R], as views."""
+        yield from zip(self.members, a_GI.split(self.rank), b_OR.split(self.out_sizes), strict=True)
+
+    def merged(self) -> dict[str, nn.Linear]:
+        """Plain linear layers with the update added to the weight; the sum is rounded once, from float32."""
+        assert self.kind == "dense", "a merge starts from the unquantised base"
+        biases = [None] * len(self.members) if self.bias_O is None else list(self.bias_O.split(self.out_sizes))
+        plain = {}
+        for (name, a_RI, b_OR), weight_OI, bias_O in zip(
+            self.halves(self.a_GI.detach(), self.b_OR.detach()),
+            self.weight_OI.split(self.out_sizes),
+            biases,
+            strict=True,
+        ):
+            linear = nn.Linear(weight_OI.shape[1], weight_OI.shape[0], bias_O is not None, device="meta")
+            linear.weight = _frozen((weight_OI.float() + b_OR @ a_RI * self.scale).to(weight_OI.dtype))
+            if bias_O is not None:
+                linear.bias = _frozen(bias_O.clone())
+            plain[name] = linear
         return plain
+
+
+class _Member(nn.Module):
+    """Stands where a plain layer stood. The first member called computes the whole group; each takes its own part."""
+
+    group: AdaptedLinear
+
+    def __init__(self, group: AdaptedLinear, index: int) -> None:
+        super().__init__()
+        self.index = index
+        # Not registered as a submodule: the group is registered once, at the parent.
+        object.__setattr__(self, "group", group)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] -> [..., O of this member]."""
+        group = self.group
+        if group.held is None or group.held[0] is not x:
+            group.held = (x, group(x).split(group.out_sizes, dim=-1), len(group.members))
+        _, parts, waiting = group.held
+        group.held = None if waiting == 1 else (x, parts, waiting - 1)
+        y: Tensor = parts[self.index]
+        return y
+
+
+class _AdaptedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_TI: Tensor,
+        a_GI: Tensor,
+        b_OR: Tensor,
+        bias_O: Tensor | None,
+        scale: float,
+        out_sizes: list[int],
+        *weight: Tensor,
+    ) -> Tensor:
+        a, b = a_GI.to(x_TI.dtype), (b_OR * scale).to(x_TI.dtype)
+        x_fp8, x_scales = quantise_rows(x_TI) if len(weight) > 1 else (None, None)
+        y_TO, xa_TG = adapted_product(x_TI, x_fp8, x_scales, list(weight), bias_O, a, b, out_sizes)
+        ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, *weight)
+        ctx.scale, ctx.out_sizes = scale, out_sizes
+        return y_TO
+
+    @staticmethod
+    def backward(ctx: Any, grad_TO: Tensor) -> tuple[Tensor | None, ...]:
+        x_TI, xa_TG, a_GI, b_OR, *weight = ctx.saved_tensors
+        a, b = a_GI.to(x_TI.dtype), (b_OR * ctx.scale).to(x_TI.dtype)
+        # The scales of the weight's rows lie along the sum of this product, so they go into the other factor.
+        grad_fp8, grad_scales = quantise_rows(grad_TO * weight[1]) if len(weight) > 1 else (None, None)
+        dx_TI, da_GI, db_OR = adapted_product_backward(
+            grad_TO, grad_fp8, grad_scales, x_TI, xa_TG, weight, a, b, ctx.out_sizes
+        )
+        return dx_TI, da_GI, db_OR * ctx.scale, None, None, None, *(None for _ in weight)
 
 
 def apply_lora(model: nn.Module, *, targets: Sequence[str], rank: int, alpha: float, seed: int) -> None:
@@ -66,25 +172,77 @@ def apply_lora(model: nn.Module, *, targets: Sequence[str], rank: int, alpha: fl
         raise UsageError(
             f"lora.targets: no linear layer is called {', '.join(sorted(missing))}; this model has {', '.join(there)}"
         )
-    for name, linear in found.items():
-        parent, _, last = name.rpartition(".")
-        if last in targets:
-            adapted = LoRALinear(linear, rank, alpha, _generator(seed, name))
-            setattr(model.get_submodule(parent), last, adapted)
+    for parent_name, names in _groups([name for name in found if name.rpartition(".")[2] in targets]):
+        parent = model.get_submodule(parent_name)
+        paths = [f"{parent_name}.{name}".lstrip(".") for name in names]
+        layers = {name: found.pop(path) for name, path in zip(names, paths, strict=True)}
+        group = AdaptedLinear(layers, rank, alpha, [_generator(seed, path) for path in paths])
+        if len(names) == 1:
+            setattr(parent, names[0], group)
+            continue
+        parent.add_module("_".join(names), group)
+        for index, name in enumerate(names):
+            setattr(parent, name, _Member(group, index))
+
+
+def quantise_base(model: nn.Module, *, transposed: bool) -> None:
+    """Store the base of every adapted layer in float8, one after another."""
+    for _, layer in adapted_layers(model):
+        layer.quantise(transposed=transposed)
+
+
+def _groups(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Split layers into those computed together: the name of their parent and their own last names."""
+    by_parent: dict[str, list[str]] = {}
+    for path in paths:
+        parent, _, last = path.rpartition(".")
+        by_parent.setdefault(parent, []).append(last)
+    for parent, names in by_parent.items():
+        rest = list(names)
+        for family in SAME_INPUT:
+            if together := [name for name in family if name in rest]:
+                rest = [name for name in rest if name not in together]
+                yield parent, together
+        yield from ((parent, [name]) for name in rest)
 
 
 def merge_lora(model: nn.Module) -> None:
     """Replace every adapted layer by the plain one that computes the same."""
-    for name, adapted in list(lora_layers(model)):
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, adapted.merged())
+    for name, adapted in list(adapted_layers(model)):
+        parent_name, _, last = name.rpartition(".")
+        parent = model.get_submodule(parent_name)
+        delattr(parent, last)
+        for member, linear in adapted.merged().items():
+            setattr(parent, member, linear)
 
 
-def lora_layers(model: nn.Module) -> Iterator[tuple[str, LoRALinear]]:
-    """Adapted layers with the names their plain layers had."""
+def adapted_layers(model: nn.Module) -> Iterator[tuple[str, AdaptedLinear]]:
+    """Adapted layers and groups of layers, with their names as modules."""
     for name, module in model.named_modules():
-        if isinstance(module, LoRALinear):
+        if isinstance(module, AdaptedLinear):
             yield name, module
+
+
+def adapters_by_layer(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Split tensors named as the parameters of the adapted ``model`` into those of the single layers.
+
+    The names are those of the plain layers with '.a_RI' or '.b_OR' after them; the tensors are views.
+    """
+    split: dict[str, Tensor] = {}
+    for name, layer in adapted_layers(model):
+        parent = name.rpartition(".")[0]
+        for member, a_RI, b_OR in layer.halves(tensors[f"{name}.a_GI"], tensors[f"{name}.b_OR"]):
+            path = f"{parent}.{member}".lstrip(".")
+            split |= {f"{path}.a_RI": a_RI, f"{path}.b_OR": b_OR}
+    return split
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
+
+def _frozen(tensor: Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)
 
 
 def _generator(seed: int, name: str) -> torch.Generator:

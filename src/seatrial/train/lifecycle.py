@@ -15,6 +15,7 @@ from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
 from seatrial.model.load import copy_tokenizer
+from seatrial.model.lora import adapters_by_layer
 from seatrial.provenance import provenance
 from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
@@ -114,7 +115,7 @@ def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, t
     temporary = final.with_suffix(".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     if settings.lora is not None:
-        save_adapter(temporary, trained, settings.lora, settings.model.path)
+        save_adapter(temporary, adapters_by_layer(model, trained), settings.lora, settings.model.path)
     else:
         model.save_pretrained(temporary, state_dict=dict(trained))
         copy_tokenizer(settings, temporary)

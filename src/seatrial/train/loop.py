@@ -5,14 +5,15 @@ Shapes: B = 1, T tokens of a pack, S trained positions among them.
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from seatrial.data.dataset import TokenRows, load_rows
-from seatrial.data.pack import IGNORED, Pack, PackStream, pack_tensors, share
+from seatrial.data.pack import Pack, PackStream, pack_tensors, share
 from seatrial.data.render import TrainOn, load_renderer
 from seatrial.dist.checkpoint import Checkpoints
 from seatrial.dist.parallel import all_reduce_gradients, clip_gradients, shard, whole
@@ -20,8 +21,8 @@ from seatrial.dist.stop import stop_requests
 from seatrial.dist.world import World, joined_world
 from seatrial.errors import Preempted, SeatrialError
 from seatrial.model.load import load_for_training, model_directory
-from seatrial.model.lora import apply_lora
-from seatrial.model.loss import summed_cross_entropy
+from seatrial.model.lora import apply_lora, quantise_base
+from seatrial.model.packed import PackLoss, compile_blocks, pack_input
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.lifecycle import open_run, refuse_non_finite, refuse_other_data, write_result
@@ -78,8 +79,12 @@ def train(settings: TrainSettings) -> None:
                 alpha=settings.lora.alpha,
                 seed=settings.run.seed,
             )
+            if settings.model.base == "fp8":
+                quantise_base(model, transposed=settings.parallel.plan == "replicate")
+            model.enable_input_require_grads()  # all blocks then look alike, and are compiled once
+        packed = PackLoss(model)
         if settings.parallel.plan == "shard":
-            shard(model, world_size=world.size, device_type=world.device.type)
+            shard(packed, world_size=world.size, device_type=world.device.type)
         trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         parameters = list(trainable.values())
         optimizer = build_optimizer(trainable, settings.optimizer)
@@ -99,7 +104,10 @@ def train(settings: TrainSettings) -> None:
                     run.event("resume", step=first, attempt=attempt)
 
             meter = Meter(run, steps)
-            refuse_leaking_attention(model, data, settings.data.length, renderer.pad_id, world, settings.model.compute)
+            loss_of_pack = partial(pack_loss, packed, device=world.device, compute=settings.model.compute)
+            refuse_leaking_attention(loss_of_pack, data, settings.data.length, renderer.pad_id, settings.model.compute)
+            if compiles(settings, world):
+                compile_blocks(model)
 
             for step in range(first, steps):
                 began = time.monotonic()
@@ -112,7 +120,7 @@ def train(settings: TrainSettings) -> None:
                 loss_sum = torch.zeros((), device=world.device)
                 for rows in share(packs, world.rank, world.size):
                     pack = pack_tensors([data.rows[row] for row in rows], settings.data.length, renderer.pad_id)
-                    loss = pack_loss(model, pack, world.device, settings.model.compute) / max(1, trained_tokens)
+                    loss = loss_of_pack(pack) / max(1, trained_tokens)
                     loss.backward()
                     loss_sum += loss.detach()
                 if settings.parallel.plan == "replicate":
@@ -157,8 +165,15 @@ def train(settings: TrainSettings) -> None:
                 write_result(run, settings, model, final)
 
 
+def compiles(settings: TrainSettings, world: World) -> bool:
+    """Whether the decoder blocks are compiled."""
+    if settings.model.compile == "auto":
+        return world.device.type == "cuda" and not settings.run.deterministic
+    return settings.model.compile == "on"
+
+
 def refuse_leaking_attention(
-    model: PreTrainedModel, data: TokenRows, length: int, pad_id: int, world: World, compute: str
+    loss_of_pack: Callable[[Pack], Tensor], data: TokenRows, length: int, pad_id: int, compute: str
 ) -> None:
     """Compare the loss of a few short rows packed together with that of each alone, on this very attention kernel.
 
@@ -170,29 +185,19 @@ def refuse_leaking_attention(
     shortest = sorted(data.rows, key=lambda row: len(row.ids))[:3]
     together = shortest if sum(len(row.ids) for row in shortest) <= length else shortest[:1]
     with torch.no_grad():
-        packed = pack_loss(model, pack_tensors(together, length, pad_id), world.device, compute)
-        alone = [pack_loss(model, pack_tensors([row], length, pad_id), world.device, compute) for row in together]
+        packed = loss_of_pack(pack_tensors(together, length, pad_id))
+        alone = [loss_of_pack(pack_tensors([row], length, pad_id)) for row in together]
     expected = float(torch.stack(alone).sum())
     tolerance = PACKING_TOLERANCE[compute]
     if abs(float(packed) - expected) > tolerance * max(1.0, expected):
         raise SeatrialError(
             f"packing changes the loss: {float(packed):.6g} packed, {expected:.6g} one by one; attention on "
-            f"{world.device} lets the rows of a pack see each other"
+            f"{packed.device} lets the rows of a pack see each other"
         )
 
 
-def pack_loss(model: PreTrainedModel, pack: Pack, device: torch.device, compute: str) -> Tensor:
+def pack_loss(packed: PackLoss, pack: Pack, *, device: torch.device, compute: str) -> Tensor:
     """Summed cross-entropy of one pack, float32, a scalar. The head runs at the trained positions only."""
-    trained_at_S = (pack.targets_T != IGNORED).nonzero().squeeze(1)
-    targets_S = pack.targets_T[trained_at_S].to(device, non_blocking=True)
-    cu_seqlens = pack.cu_seqlens.to(device, non_blocking=True)
     with torch.autocast(device.type, torch.bfloat16, enabled=compute == "bfloat16"):
-        logits_BSV: Tensor = model(
-            input_ids=pack.ids_T.unsqueeze(0).to(device, non_blocking=True),
-            position_ids=pack.positions_T.unsqueeze(0).to(device, non_blocking=True),
-            logits_to_keep=trained_at_S.to(device, non_blocking=True),
-            use_cache=False,
-            cu_seq_lens_q=cu_seqlens,
-            max_length_q=pack.max_seqlen,
-        ).logits
-    return summed_cross_entropy(logits_BSV[0], targets_S)
+        loss: Tensor = packed(pack_input(pack, device))
+    return loss

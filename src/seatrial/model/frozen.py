@@ -1,0 +1,143 @@
+"""Products with a frozen weight and a low-rank update, for every number format a frozen base is stored in.
+
+The two products here are opaque to torch.compile: which matrix kernels run, and that the update is added in place,
+is decided here; everything element-wise around them (casting to fp8 too) is left outside for the compiler to fuse.
+
+Shapes: T tokens, I input width, O output width (all members of a group side by side), R rank, G = R x members.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+BaseKind = Literal["dense", "fp8"]
+
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
+"""Largest finite number of float8 e4m3fn (arXiv 2209.05433)."""
+
+
+def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """[..., W] -> float8 of the same shape and float32 scales [..., 1] with x = q * scale, the row's largest at 448."""
+    largest = x.abs().amax(-1, keepdim=True).float().clamp(min=1e-12)
+    return (x.float() * (FP8_MAX / largest)).to(FP8), largest / FP8_MAX
+
+
+def has_fp8_units(device: torch.device) -> bool:
+    """Whether this device multiplies float8 itself. The others widen to bfloat16 first: same result, no faster."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+
+
+def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor | None, out: torch.dtype) -> Tensor:
+    """x y^T of two float8 matrices with a scale for each of their rows, accumulated in float32: [T, N]."""
+    if has_fp8_units(x_TK.device):
+        ones = scales_T1.new_ones(1, y_NK.shape[0]) if scales_N is None else scales_N.unsqueeze(0)
+        return torch._scaled_mm(x_TK, y_NK.t(), scales_T1, ones, out_dtype=out, use_fast_accum=True)
+    wide = torch.bfloat16 if x_TK.is_cuda else torch.float32
+    product = (x_TK.to(wide) @ y_NK.to(wide).t()).float() * scales_T1
+    return (product if scales_N is None else product * scales_N).to(out)
+
+
+@torch.library.custom_op("seatrial::adapted_product", mutates_args=())
+def adapted_product(
+    x_TI: Tensor,
+    x_fp8_TI: Tensor | None,
+    x_scales_T1: Tensor | None,
+    weight: Sequence[Tensor],
+    bias_O: Tensor | None,
+    a_GI: Tensor,
+    b_OR: Tensor,
+    out_sizes: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """y = x W^T + bias + (x A^T) B^T, member by member, and x A^T, which the backward needs: [T, O], [T, G].
+
+    ``weight`` is (W_OI,) or, in fp8, (Q_OI, scales_O) with an optional Q_IO; then x comes in both formats.
+    """
+    if x_fp8_TI is None or x_scales_T1 is None:
+        y_TO = torch.nn.functional.linear(x_TI, weight[0].to(x_TI.dtype), bias_O)
+    else:
+        y_TO = fp8_product(x_fp8_TI, x_scales_T1, weight[0], weight[1], x_TI.dtype)
+        if bias_O is not None:
+            y_TO += bias_O
+    xa_TG = x_TI @ a_GI.t()
+    rank = b_OR.shape[1]
+    for member, (y, b) in enumerate(zip(y_TO.split(out_sizes, 1), b_OR.split(out_sizes, 0), strict=True)):
+        y.addmm_(xa_TG[:, member * rank : (member + 1) * rank], b.t())
+    return y_TO, xa_TG
+
+
+@adapted_product.register_fake
+def _(
+    x_TI: Tensor,
+    x_fp8_TI: Tensor | None,
+    x_scales_T1: Tensor | None,
+    weight: Sequence[Tensor],
+    bias_O: Tensor | None,
+    a_GI: Tensor,
+    b_OR: Tensor,
+    out_sizes: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    return x_TI.new_empty(x_TI.shape[0], b_OR.shape[0]), x_TI.new_empty(x_TI.shape[0], a_GI.shape[0])
+
+
+@torch.library.custom_op("seatrial::adapted_product_backward", mutates_args=())
+def adapted_product_backward(
+    grad_TO: Tensor,
+    grad_fp8_TO: Tensor | None,
+    grad_scales_T1: Tensor | None,
+    x_TI: Tensor,
+    xa_TG: Tensor,
+    weight: Sequence[Tensor],
+    a_GI: Tensor,
+    b_OR: Tensor,
+    out_sizes: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x [T, I] in its type, A [G, I] and B [O, R] in float32.
+
+    In fp8 the gradient comes with the weight's row scales already multiplied in: they lie along the summed dimension.
+    """
+    if grad_fp8_TO is None or grad_scales_T1 is None:
+        dx_TI = grad_TO @ weight[0].to(grad_TO.dtype)
+    else:
+        q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
+        dx_TI = fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype)
+    rank = b_OR.shape[1]
+    gb_TG = torch.empty_like(xa_TG)
+    db_OR = torch.empty_like(b_OR, dtype=torch.float32)
+    start = 0
+    for member, size in enumerate(out_sizes):
+        ranks, outs = slice(member * rank, (member + 1) * rank), slice(start, start + size)
+        grad = grad_TO[:, outs]
+        torch.mm(grad, b_OR[outs], out=gb_TG[:, ranks])
+        db_OR[outs] = _product_float32(grad.t(), xa_TG[:, ranks])
+        start += size
+    dx_TI.addmm_(gb_TG, a_GI)
+    return dx_TI, _product_float32(gb_TG.t(), x_TI), db_OR
+
+
+@adapted_product_backward.register_fake
+def _(
+    grad_TO: Tensor,
+    grad_fp8_TO: Tensor | None,
+    grad_scales_T1: Tensor | None,
+    x_TI: Tensor,
+    xa_TG: Tensor,
+    weight: Sequence[Tensor],
+    a_GI: Tensor,
+    b_OR: Tensor,
+    out_sizes: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        x_TI.new_empty(x_TI.shape),
+        a_GI.new_empty(a_GI.shape, dtype=torch.float32),
+        b_OR.new_empty(b_OR.shape, dtype=torch.float32),
+    )
+
+
+def _product_float32(x: Tensor, y: Tensor) -> Tensor:
+    """x y in float32, without rounding the sum to the type of the factors."""
+    if x.is_cuda and x.dtype == torch.bfloat16:
+        return torch.mm(x, y, out_dtype=torch.float32)
+    return x.float() @ y.float()
