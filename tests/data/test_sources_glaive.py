@@ -65,6 +65,13 @@ def test_arguments_may_be_quoted_text_or_an_object(call: str) -> None:
     assert row.messages[-1].tool_calls == (ToolCall("get_tide", {"harbour": "Cork"}, "call_0"),)
 
 
+def test_an_apostrophe_escaped_for_python_is_an_apostrophe() -> None:
+    chat = "USER: Cork?\n\n\n" + CALL.replace("Cork", "King\\'s Quay")
+    row = accepted(changed(GLAIVE, chat=chat))
+    assert row.messages[-1].tool_calls[0].arguments == {"harbour": "King's Quay"}
+    assert row.repairs == ("escaped_apostrophe",)
+
+
 def test_text_before_a_call_is_its_content() -> None:
     row = accepted(changed(GLAIVE, chat="USER: Cork?\n\n\n" + CALL.replace("<func", "I'll look.\n<func") + ANSWERED))
     assert row.messages[1].content == "I'll look."
@@ -97,6 +104,11 @@ def test_a_header_after_a_single_newline_is_text() -> None:
         ("USER: a\n\n\n" + CALL.replace("} <|", "} So? <|"), Reason.TEXT_AFTER_CALL),
         ("USER: a\n\n\n" + CALL.replace("\"}'}", '"}'), Reason.MALFORMED_CALL),
         ("USER: a\n\n\n" + CALL.replace('"Cork"', "Cork"), Reason.ARGUMENTS_NOT_JSON),
+        ("USER: a\n\n\n" + CALL.replace('"Cork"', "King\\'s"), Reason.ARGUMENTS_NOT_JSON),
+        (
+            "USER: a\n\n\n" + CALL.replace(" <|end", CALL.removeprefix("ASSISTANT:").partition(" <|end")[0] + " <|end"),
+            Reason.MALFORMED_CALL,
+        ),
         ("USER: a\n\n\n" + CALL.replace('{"harbour": "Cork"}', "[1]"), Reason.ARGUMENTS_NOT_AN_OBJECT),
         ("USER: a\n\n\n" + CALL.replace("get_tide", "get_time"), Reason.UNDECLARED_TOOL),
         ("USER: a\n\n\n" + CALL.replace("harbour", "port"), Reason.UNDECLARED_ARGUMENT),

@@ -123,9 +123,10 @@ def test_responses_are_paired_by_name() -> None:
     calls = f"<tool_call>{CORK}</tool_call><tool_call>{route}</tool_call>"
     row = accepted(with_answer(calls, ("tool", responses), ("gpt", "b")))
     assert [(m.tool_call_id, m.content) for m in row.messages if m.role == "tool"] == [
-        ("call_1", "plan_route"),
         ("call_0", "get_tide"),
+        ("call_1", "plan_route"),
     ]
+    assert row.repairs == ("responses_reordered",)
 
 
 @pytest.mark.parametrize(

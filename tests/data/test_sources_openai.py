@@ -47,9 +47,12 @@ def test_a_row_keeps_its_ids_and_weights() -> None:
             ToolCall("get_tide", {"harbour": "Cork"}, "call_c"),
         ),
     )
-    assert row.messages[3] == Message("tool", '{"high": "11:40"}', tool_call_id="call_c", name="get_tide")
+    assert row.messages[3:5] == (
+        Message("tool", '{"high": "09:10"}', tool_call_id="call_b", name="get_tide"),
+        Message("tool", '{"high": "11:40"}', tool_call_id="call_c", name="get_tide"),
+    )
     assert [message.weight for message in row.messages if message.role == "assistant"] == [1, 0, 1]
-    assert row.repairs == ()
+    assert row.repairs == ("responses_reordered",)
 
 
 def test_trl_columns_without_ids_and_with_nulls_from_arrow() -> None:
@@ -138,7 +141,7 @@ def test_what_has_no_place_in_a_record_is_dropped_aloud() -> None:
 
 def test_empty_arguments_of_a_tool_that_takes_none() -> None:
     tool = {"name": "now", "parameters": None}
-    for arguments in ("", None):
+    for arguments in ("", None, "null"):
         converted = accepted(row_of(ASK, calling(call(arguments, name="now")), tools=[tool]))
         assert converted.messages[1].tool_calls[0].arguments == {}
         assert converted.repairs == ("empty_arguments: now",)
@@ -160,6 +163,7 @@ def test_a_tool_message_may_hold_an_object() -> None:
         ([ASK | {"content": [{"type": "image_url", "image_url": "x"}]}, ANSWER], Reason.WRONG_SHAPE),
         ([ASK, {"role": "assistant"}], Reason.EMPTY_TURN),
         ([ASK, ANSWER | {"weight": 2}], Reason.WRONG_SHAPE),
+        ([ASK, ANSWER | {"weight": 0.5}], Reason.WRONG_SHAPE),
         ([ASK, ANSWER | {"weight": True}], Reason.WRONG_SHAPE),
         ([ASK, {"role": "system", "content": "s"}, ANSWER], Reason.ROLE_ORDER),
         ([ASK | {"tool_calls": [call()]}, ANSWER], Reason.ROLE_ORDER),
@@ -175,16 +179,32 @@ def test_a_tool_message_may_hold_an_object() -> None:
         ([ASK, calling(call()), answer(tool_call_id="c1", name="other"), ANSWER], Reason.CALL_IDS_DO_NOT_PAIR),
         ([ASK, calling(call()), ANSWER], Reason.CALL_WITHOUT_RESPONSE),
         ([ASK, calling(call()), answer(tool_call_id="c1")], Reason.LAST_TURN_NOT_ASSISTANT),
-        (
-            [ASK, calling(call()), answer(tool_call_id="c1"), calling(call()), answer(tool_call_id="c1"), ANSWER],
-            "call_ids_do_not_pair",
-        ),
     ],
 )
 def test_messages_with_a_defect_are_rejected_for_it(messages: list[Any], reason: Reason) -> None:
     result = convert(row_of(*messages))
     assert isinstance(result, Rejection)
     assert result.reason == reason
+
+
+def test_every_turn_may_number_its_calls_anew() -> None:
+    turn = [calling(call()), answer("3", tool_call_id="c1")]
+    row = accepted(row_of(ASK, *turn, *turn, ANSWER))
+    assert [m.tool_call_id for m in row.messages if m.role == "tool"] == ["c1", "c1"]
+
+
+def test_a_plain_prompt_is_a_question_and_its_completion_the_answer() -> None:
+    row = accepted({"prompt": "Cork?", "completion": "[At 3]"})
+    assert row.messages == (Message("user", "Cork?"), Message("assistant", "[At 3]"))
+    assert row.repairs == ("text_made_a_turn",)
+    assert accepted({"prompt": json.dumps([ASK]), "completion": [ANSWER]}).repairs == ()
+
+
+@pytest.mark.parametrize("row", [{"messages": None}, {"prompt": "a"}, {"completion": "b", "prompt": None}])
+def test_a_row_without_turns_is_told_what_it_lacks(row: Row) -> None:
+    result = convert(row)
+    assert isinstance(result, Rejection)
+    assert (result.reason, result.detail) == (Reason.WRONG_SHAPE, "neither messages nor a prompt and its completion")
 
 
 def test_a_preference_pair_is_rejected_with_what_to_do() -> None:

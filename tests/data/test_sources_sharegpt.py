@@ -70,6 +70,35 @@ def test_text_right_before_a_call_joins_it() -> None:
     assert row.repairs == ("assistant_turns_merged",)
 
 
+def test_calls_right_after_one_another_are_parallel() -> None:
+    row = accepted(
+        *(("human", "a"), ("gpt", "Two."), ("function_call", CALL), ("function_call", ROUTE)),
+        *(("observation", "1"), ("observation", "2"), ("gpt", "b")),
+    )
+    assert (row.messages[1].content, [call.name for call in row.messages[1].tool_calls]) == (
+        "Two.",
+        ["get_tide", "plan_route"],
+    )
+    assert row.repairs == ("assistant_turns_merged",)
+
+
+def converted(*entries: Row) -> Conversation | Rejection:
+    return convert_row("sharegpt", 1, json.dumps(changed(SHAREGPT, conversations=entries, system=None)).encode())
+
+
+def test_turns_may_be_taken_out_of_the_loss() -> None:
+    question = {"from": "human", "value": "a"}
+    text, call = {"from": "gpt", "value": "b"}, {"from": "function_call", "value": CALL}
+    row = converted(question, text | {"weight": 0}, question, call | {"weight": 1, "loss": False, "note": None})
+    assert isinstance(row, Conversation)
+    assert [message.weight for message in row.messages if message.role == "assistant"] == [0, 1]
+    assert row.repairs == ("message_field_dropped: loss",)
+    for entries in ((question, text | {"weight": 0.5}), (question, text | {"weight": 0}, call)):
+        result = converted(*entries)
+        assert isinstance(result, Rejection)
+        assert result.reason == Reason.WRONG_SHAPE
+
+
 def test_a_row_without_tools_is_a_chat() -> None:
     none: list[object] = [None, "", "[]", []]
     for tools in none:

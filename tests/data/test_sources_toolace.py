@@ -72,6 +72,12 @@ def test_text_may_stand_alone_or_before_a_call() -> None:
     )
     last = accepted(with_answer("Sure: [newAddress ( n = 2 )]")).messages[-1]
     assert (last.content, last.tool_calls[0].arguments) == ("Sure:", {"n": 2})
+    assert accepted(with_answer("Tide Tables() is old, see [a](http://b/c(d)?e=f).")).messages[-1].tool_calls == ()
+
+
+def test_a_last_comma_may_stand() -> None:
+    last = accepted(with_answer("[newAddress(n=2, ), Tide Tables() , ]")).messages[-1]
+    assert [(call.name, call.arguments) for call in last.tool_calls] == [("newAddress", {"n": 2}), ("Tide Tables", {})]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,10 @@ def test_texts_may_hold_what_separates_arguments(value: str, read: str) -> None:
     [
         ('[Nosuch Tool(a="b")]', Reason.UNDECLARED_TOOL),
         ("[Tide Tables(), Nosuch()]", Reason.UNDECLARED_TOOL),
+        ('Sure: [Nosuch Tool(a="b")]', Reason.UNDECLARED_TOOL),
+        ("newAddress(n=1)", Reason.MALFORMED_CALL),
+        ("[newAddress(n=1,,)]", Reason.MALFORMED_CALL),
+        ("[newAddress(,)]", Reason.MALFORMED_CALL),
         ("[newAddress(n=1)", Reason.MALFORMED_CALL),
         ("[newAddress(n=1", Reason.MALFORMED_CALL),
         ("[newAddress(n='1]", Reason.MALFORMED_CALL),

@@ -109,7 +109,10 @@ def test_the_last_turn_may_call_and_no_other_without_a_response() -> None:
     user, answer = Message("user", "a"), Message("assistant", "b")
     responses = (Message("tool", "1", tool_call_id="d"), Message("tool", "", tool_call_id="c"))
     assert accepted(conversation(user, call)).category == "parallel"
-    accepted(conversation(user, call, *responses, answer))
+    swapped = accepted(conversation(user, call, *responses, answer))
+    assert [message.tool_call_id for message in swapped.messages if message.role == "tool"] == ["c", "d"]
+    assert swapped.repairs == ("responses_reordered",)
+    assert accepted(conversation(user, call, *reversed(responses), answer)).repairs == ()
     assert reason_of(conversation(user, call, responses[0], answer)) == Reason.CALL_WITHOUT_RESPONSE
     assert reason_of(conversation(user, call, *responses, responses[0], answer)) == Reason.RESPONSE_WITHOUT_CALL
     assert reason_of(conversation(user, call, *responses)) == Reason.LAST_TURN_NOT_ASSISTANT

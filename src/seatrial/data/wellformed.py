@@ -31,14 +31,14 @@ def well_formed(conversation: Conversation) -> Conversation | Rejection:
     Tools are declared under unique names with valid schemas (draft 2020-12). Turns are: an optional system
     message, then user and assistant in turn, each call answered by exactly one tool message before anybody
     speaks again, an assistant turn last; only the last turn's calls may stay unanswered. No text holds a call of
-    another format. Calls name declared tools and their arguments validate. Two things are mended and recorded: an
-    optional null where the schema has no room for one, and an integer parameter for which this very conversation
-    passes a fraction.
+    another format. Calls name declared tools and their arguments validate. Three things are mended and recorded: an
+    optional null where the schema has no room for one, an integer parameter for which this very conversation passes a
+    fraction, and responses to parallel calls in another order than the calls.
     """
     try:
         signatures = _signatures(conversation.tools)
         _check_turns(conversation.messages)
-        return _check_calls(conversation, signatures)
+        return _check_calls(_with_responses_in_order(conversation), signatures)
     except Unfaithful as error:
         return error.rejection
     except RecursionError:
@@ -103,7 +103,6 @@ def _check_turns(messages: Sequence[Message]) -> None:
         raise Unfaithful(Reason.NO_TURNS, "no messages")
     previous = ""
     unanswered: dict[str, None] = {}
-    seen: set[str] = set()
     for number, message in enumerate(messages):
         role = message.role
         if role == "tool":
@@ -122,9 +121,8 @@ def _check_turns(messages: Sequence[Message]) -> None:
         if message.tool_calls and role != "assistant":
             raise Unfaithful(Reason.ROLE_ORDER, f"message {number}: {role} holds a call")
         for call in message.tool_calls:
-            if not call.id or call.id in seen:
+            if not call.id or call.id in unanswered:  # the next turn's calls may have the same ids again
                 raise Unfaithful(Reason.CALL_IDS_DO_NOT_PAIR, f"message {number}: call id {call.id!r}")
-            seen.add(call.id)
             unanswered[call.id] = None
         previous = role
     if previous != "assistant":
@@ -132,6 +130,20 @@ def _check_turns(messages: Sequence[Message]) -> None:
 
 
 _MAY_FOLLOW = {"system": ("",), "user": ("", "system", "assistant"), "assistant": ("user", "tool")}
+
+
+def _with_responses_in_order(conversation: Conversation) -> Conversation:
+    """Each response where its call stands among the parallel ones: most chat templates write nothing else to tell."""
+    messages = list(conversation.messages)
+    for number, message in enumerate(messages):
+        if len(message.tool_calls) > 1:
+            place = {call.id: position for position, call in enumerate(message.tool_calls)}
+            answers = slice(number + 1, number + 1 + len(place))
+            messages[answers] = sorted(messages[answers], key=lambda answer: place[answer.tool_call_id])
+    if tuple(messages) == conversation.messages:
+        return conversation
+    repairs = (*conversation.repairs, "responses_reordered")
+    return msgspec.structs.replace(conversation, messages=tuple(messages), repairs=repairs)
 
 
 def _check_calls(conversation: Conversation, signatures: dict[str, _Signature]) -> Conversation:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from seatrial.data.conversation import Conversation, Tool
 from seatrial.data.notation import read_concatenated, read_json
 from seatrial.data.reason import Reason, Unfaithful, excerpt
-from seatrial.data.schema import normalise_declarations
+from seatrial.data.schema import Repairs, normalise_declarations
 from seatrial.data.sources import sharegpt
 from seatrial.data.sources.turns import Call, Row, Turn, arguments_of, call_of, converter, id_of, messages_of, text_of
 
@@ -33,9 +33,10 @@ def convert(row: Row) -> Conversation:
     if "conversations" in row and "chat" not in row:
         return sharegpt.read(row, "glaive")
     prompt, tools, repairs = _read_system(text_of(row, "system"))
+    mended: Repairs = {}
     turns = [] if prompt in ENVELOPES else [Turn("system", prompt)]
-    turns += _read_chat(text_of(row, "chat"))
-    return Conversation(id_of(row), "glaive", messages_of(turns), tools, repairs=repairs)
+    turns += _read_chat(text_of(row, "chat"), mended)
+    return Conversation(id_of(row), "glaive", messages_of(turns), tools, repairs=(*repairs, *mended))
 
 
 @lru_cache(maxsize=1024)
@@ -51,14 +52,14 @@ def _read_system(system: str) -> tuple[str, tuple[Tool, ...], tuple[str, ...]]:
     return text[:start].strip(), *normalise_declarations(declarations)
 
 
-def _read_chat(chat: str) -> list[Turn]:
+def _read_chat(chat: str, repairs: Repairs) -> list[Turn]:
     before, *parts = HEADER.split("\n\n" + chat.lstrip())
     if before.strip():
         raise Unfaithful(Reason.WRONG_SHAPE, f"text before the first turn: {excerpt(before)}")
-    return [_read_turn(speaker, body.strip()) for speaker, body in zip(parts[::2], parts[1::2], strict=True)]
+    return [_read_turn(speaker, body.strip(), repairs) for speaker, body in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def _read_turn(speaker: str, body: str) -> Turn:
+def _read_turn(speaker: str, body: str, repairs: Repairs) -> Turn:
     if speaker != "ASSISTANT":
         if END in body or MARKER in body:
             raise Unfaithful(Reason.STRAY_MARKER, f"in a {speaker} turn: {excerpt(body)}")
@@ -69,13 +70,22 @@ def _read_turn(speaker: str, body: str) -> Turn:
     if END in body:
         raise Unfaithful(Reason.STRAY_MARKER, f"{END} within an assistant turn: {excerpt(body)}")
     said, marker, call = body.partition(MARKER)
-    return Turn("assistant", said.strip(), (_read_call(call.strip()),) if marker else ())
+    return Turn("assistant", said.strip(), (_read_call(call.strip(), repairs),) if marker else ())
 
 
-def _read_call(text: str) -> Call:
+def _read_call(text: str, repairs: Repairs) -> Call:
     if quoted := QUOTED_ARGUMENTS.fullmatch(text):
         name, arguments = quoted.groups()
-        return Call(name, arguments_of(arguments, name))
+        try:
+            return Call(name, arguments_of(arguments, name))
+        except Unfaithful:
+            if MARKER in arguments:
+                raise Unfaithful(Reason.MALFORMED_CALL, f"several calls in one turn: {excerpt(text)}") from None
+            if "\\'" not in arguments:
+                raise
+        # Quoted as Python would; JSON has no such escape, so it can mean nothing else.
+        repairs["escaped_apostrophe"] = None
+        return Call(name, arguments_of(arguments.replace("\\'", "'"), name))
     try:
         value = read_json(text)
     except ValueError as error:

@@ -11,7 +11,7 @@ from seatrial.data.conversation import Conversation, Tool
 from seatrial.data.notation import json_text, read_concatenated, read_either, read_literal
 from seatrial.data.reason import Reason, Unfaithful, excerpt
 from seatrial.data.schema import normalise_tools
-from seatrial.data.sources.sharegpt import role_and_text, speaker_and_value, system_turn
+from seatrial.data.sources.sharegpt import entries_of, role_and_text, system_turn
 from seatrial.data.sources.turns import (
     Call,
     Json,
@@ -20,7 +20,6 @@ from seatrial.data.sources.turns import (
     call_of,
     converter,
     id_of,
-    list_of,
     messages_of,
     pending_calls,
     split_responses,
@@ -43,15 +42,16 @@ def convert(row: Row) -> Conversation:
     Rows without ``tools`` declare them in the system prompt between ``<tools>`` tags, of which the prompt's prose may
     hold empty decoys. A prompt that declares tools is dropped, since the template writes its own; any other stays.
     """
-    entries = [speaker_and_value(entry, number) for number, entry in enumerate(list_of(row, "conversations"))]
-    spoken = [role_and_text(speaker, value, number) for number, (speaker, value) in enumerate(entries)]
-    tools, tool_repairs = normalise_tools(row.get("tools") or _declared([t for role, t in spoken if role == "system"]))
-    repairs = list(tool_repairs)
+    dropped: dict[str, None] = {}
+    spoken = [(*role_and_text(entry), entry.weight) for entry in entries_of(row, dropped)]
+    prompts = [text for role, text, _ in spoken if role == "system"]
+    tools, tool_repairs = normalise_tools(row.get("tools") or _declared(prompts))
+    repairs = [*tool_repairs, *dropped]
     turns = system_turn(row)
-    for role, text in spoken:
+    for role, text, weight in spoken:
         match role:
             case "assistant":
-                turns.append(_assistant_turn(text, tools, repairs))
+                turns.append(_assistant_turn(text, weight, tools, repairs))
             case "tool":
                 turns += _tool_turns(text, pending_calls(turns), repairs)
             case "system" if _declarations(text) or text.lstrip().startswith(ENVELOPES):
@@ -94,12 +94,13 @@ def _blocks(text: str, tag: re.Pattern[str], reason: Reason) -> tuple[list[str],
     return parts[0::4], parts[2::4]
 
 
-def _assistant_turn(text: str, tools: Sequence[Tool], repairs: list[str]) -> Turn:
+def _assistant_turn(text: str, weight: float, tools: Sequence[Tool], repairs: list[str]) -> Turn:
     """Text, then one call per ``<tool_call>`` block; nothing may follow the first block but other blocks."""
     (said, *after), bodies = _blocks(text, CALL_TAG, Reason.MALFORMED_CALL)
     if any(_trimmed(outside, repairs) for outside in after):
         raise Unfaithful(Reason.TEXT_AFTER_CALL, excerpt(" ".join(after)))
-    return Turn("assistant", said.strip(), tuple(_read_call(body, tools, repairs) for body in bodies))
+    calls = tuple(_read_call(body, tools, repairs) for body in bodies)
+    return Turn("assistant", said.strip(), calls, weight=weight)
 
 
 def _trimmed(text: str, repairs: list[str]) -> str:

@@ -19,8 +19,10 @@ from seatrial.data.sources.turns import (
     id_of,
     list_of,
     messages_of,
+    note_dropped,
     pending_calls,
     split_responses,
+    weight_of,
 )
 
 ROLES: dict[str, Role] = {
@@ -40,15 +42,15 @@ MESSAGE_KEYS = frozenset(
 def convert(row: Row) -> Conversation:
     """``{"messages": [...], "tools": [...]}``; TRL's ``prompt`` and ``completion``; or OpenAI's older ``functions``.
 
-    Lists may be their own JSON text, arguments an object or its JSON text, content text or a list of text parts.
-    Responses are paired by id; a conversation without any ids is paired by name and order.
+    Lists may be their own JSON text, arguments an object or its JSON text, content text or a list of text parts. A
+    ``prompt`` that is plain text is what a user says, a ``completion`` what the assistant answers. Responses are
+    paired by id; a conversation without any ids is paired by name and order.
     """
-    entries = _entries(row)
     declared = row.get("tools")
     tools, tool_repairs = normalise_tools(declared if declared is not None else row.get("functions"))
     repairs = dict.fromkeys(tool_repairs)
     turns: list[Turn] = []
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(_entries(row, repairs)):
         turn = _turn(entry, number, repairs)
         parts = [turn.content]
         if turn.role == "tool" and not turn.answers_id and not turn.name:
@@ -61,13 +63,24 @@ def convert(row: Row) -> Conversation:
     return Conversation(id_of(row), "openai", messages_of(turns), tools, repairs=tuple(repairs))
 
 
-def _entries(row: Row) -> list[Json]:
+def _entries(row: Row, repairs: dict[str, None]) -> list[Json]:
     for key in ("messages", "conversations", "conversation"):
         if row.get(key) is not None:
             return list_of(row, key)
     if "chosen" in row or "rejected" in row:
         raise Unfaithful(Reason.WRONG_SHAPE, "a preference pair holds no single answer; keep its chosen side only")
-    return [*list_of(row, "prompt"), *list_of(row, "completion")]
+    if row.get("prompt") is None or row.get("completion") is None:
+        raise Unfaithful(Reason.WRONG_SHAPE, "neither messages nor a prompt and its completion")
+    return [*_side(row, "prompt", "user", repairs), *_side(row, "completion", "assistant", repairs)]
+
+
+def _side(row: Row, key: str, speaker: Role, repairs: dict[str, None]) -> list[Json]:
+    """A list of messages, or the one that a plain text stands for."""
+    text = row[key]
+    if not isinstance(text, str) or text.lstrip().startswith("[{"):
+        return list_of(row, key)
+    repairs["text_made_a_turn"] = None
+    return [{"role": speaker, "content": text}]
 
 
 def _turn(entry: Json, number: int, repairs: dict[str, None]) -> Turn:
@@ -76,9 +89,7 @@ def _turn(entry: Json, number: int, repairs: dict[str, None]) -> Turn:
     role = entry.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise Unfaithful(Reason.UNKNOWN_ROLE, f"message {number} is of role {excerpt(role)}")
-    for key, value in entry.items():
-        if key not in MESSAGE_KEYS and value not in (None, [], "", {}):
-            repairs[f"message_field_dropped: {key}"] = None
+    note_dropped(entry, MESSAGE_KEYS, repairs)
     content, calls = _content(entry.get("content"), role, number, repairs)
     calls += _tool_calls(entry.get("tool_calls"), number, repairs)
     if entry.get("function_call") is not None:
@@ -89,7 +100,7 @@ def _turn(entry: Json, number: int, repairs: dict[str, None]) -> Turn:
         tuple(calls),
         answers_id=_text(entry, "tool_call_id", number),
         name=_text(entry, "name", number),
-        weight=_weight(entry.get("weight"), number),
+        weight=weight_of(entry.get("weight"), f"message {number}"),
     )
 
 
@@ -98,14 +109,6 @@ def _text(entry: Row, key: str, number: int) -> str:
     if value is not None and not isinstance(value, str):
         raise Unfaithful(Reason.WRONG_SHAPE, f"message {number}: {key} is {type(value).__name__}, not text")
     return value or ""
-
-
-def _weight(value: Json, number: int) -> float:
-    if value is None:
-        return 1.0
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise Unfaithful(Reason.WRONG_SHAPE, f"message {number}: weight is {excerpt(value)}, not between 0 and 1")
-    return float(value)
 
 
 def _content(value: Json, role: str, number: int, repairs: dict[str, None]) -> tuple[str, list[Call]]:
@@ -165,11 +168,11 @@ def _read_text(value: Json, number: int) -> Json:
 
 
 def _function(value: Json, id: str, repairs: dict[str, None]) -> Call:
-    """A call of a function that takes nothing often has null or empty text where ``{}`` belongs."""
+    """A call of a function that takes nothing often has null, its text or empty text where ``{}`` belongs."""
     if not isinstance(value, dict) or not isinstance(name := value.get("name"), str):
         raise Unfaithful(Reason.MALFORMED_CALL, f"not a function with a name: {excerpt(value)}")
     arguments = value.get("arguments")
-    if arguments is None or arguments == "":
+    if arguments is None or (isinstance(arguments, str) and arguments.strip() in ("", "null")):
         repairs[f"empty_arguments: {name}"] = None
         arguments = {}
     return Call(name, arguments_of(arguments, name), id)

@@ -11,7 +11,7 @@ from seatrial.data.conversation import Conversation, Tool
 from seatrial.data.notation import read_either, read_prefix
 from seatrial.data.reason import Reason, Unfaithful, excerpt
 from seatrial.data.schema import normalise_tools
-from seatrial.data.sources.sharegpt import role_and_text, speaker_and_value, system_turn
+from seatrial.data.sources.sharegpt import entries_of, role_and_text, system_turn
 from seatrial.data.sources.turns import (
     Call,
     Json,
@@ -19,7 +19,6 @@ from seatrial.data.sources.turns import (
     Turn,
     converter,
     id_of,
-    list_of,
     messages_of,
     pending_calls,
     split_responses,
@@ -54,21 +53,22 @@ OPENING, CLOSING = "([{", ")]}"
 def convert(row: Row) -> Conversation:
     """``{"system": str, "conversations": [{"from": user | assistant | tool, "value"}...]}``."""
     tools: tuple[Tool, ...] = ()
-    repairs: tuple[str, ...] = ()
+    repairs: dict[str, None] = {}
     turns: list[Turn] = []
     for turn in system_turn(row):
         prompt, declarations = _read_system(turn.content)
-        tools, repairs = normalise_tools(declarations)
+        tools, tool_repairs = normalise_tools(declarations)
+        repairs |= dict.fromkeys(tool_repairs)
         turns += [Turn("system", prompt)] if prompt else []
-    for number, entry in enumerate(list_of(row, "conversations")):
-        role, text = role_and_text(*speaker_and_value(entry, number), number)
+    for entry in entries_of(row, repairs):
+        role, text = role_and_text(entry)
         if role == "assistant":
-            turns.append(_assistant_turn(text, tools))
+            turns.append(_assistant_turn(text, entry.weight, tools))
         elif role == "tool":
             turns += [Turn("tool", response) for response in split_responses(text, pending_calls(turns))]
         else:
             turns.append(Turn(role, text))
-    return Conversation(id_of(row), "toolace", messages_of(turns), tools, repairs=repairs)
+    return Conversation(id_of(row), "toolace", messages_of(turns), tools, repairs=tuple(repairs))
 
 
 def _read_system(system: str) -> tuple[str, Json]:
@@ -85,17 +85,19 @@ def _read_system(system: str) -> tuple[str, Json]:
     return "\n".join(line for part in ENVELOPE.sub("", around).splitlines() if (line := part.strip())), declarations
 
 
-def _assistant_turn(text: str, tools: Sequence[Tool]) -> Turn:
-    """Text, calls, or text and then calls."""
+def _assistant_turn(text: str, weight: float, tools: Sequence[Tool]) -> Turn:
+    """Text, calls, or text and then calls. A call that cannot be read must not pass for text."""
     names = sorted((tool.name for tool in tools), key=len, reverse=True)
     brackets = (at for at, character in enumerate(text) if character == "[")
     start = next((at for at in brackets if _call_at(text, at + 1, names)[0]), -1)
     if start < 0:
-        if LOOKS_LIKE_CALLS.match(text.strip()):
+        if LOOKS_LIKE_CALLS.search(text):
             raise Unfaithful(Reason.UNDECLARED_TOOL, excerpt(text))
-        return Turn("assistant", text.strip())
+        if _call_at(text, 0, names)[0] and text.rstrip().endswith(")"):
+            raise Unfaithful(Reason.MALFORMED_CALL, f"a call without brackets: {excerpt(text)}")
+        return Turn("assistant", text.strip(), weight=weight)
     said, written = text[:start].strip(), text[start:].strip()
-    return Turn("assistant", said, tuple(_read_calls(written, names)))
+    return Turn("assistant", said, tuple(_read_calls(written, names)), weight=weight)
 
 
 def _read_calls(text: str, names: Sequence[str]) -> list[Call]:
@@ -110,11 +112,11 @@ def _read_calls(text: str, names: Sequence[str]) -> list[Call]:
         calls.append(Call(name, arguments))
         position = _skip_blank(text, position)
         if text[position : position + 1] == ",":
-            position += 1
-        elif text[position : position + 1] == "]":
-            break
-        else:
+            position = _skip_blank(text, position + 1)  # Python lets a last comma stand
+        elif text[position : position + 1] != "]":
             raise Unfaithful(Reason.MALFORMED_CALL, f"neither comma nor bracket at: {excerpt(text[position:])}")
+        if text[position : position + 1] == "]":
+            break
     if text[position + 1 :].strip():
         raise Unfaithful(Reason.TEXT_AFTER_CALL, excerpt(text[position + 1 :]))
     return calls
@@ -134,10 +136,10 @@ def _call_at(text: str, position: int, names: Sequence[str]) -> tuple[str, int]:
 def _read_arguments(text: str, position: int, name: str) -> tuple[dict[str, Json], int]:
     """``key=value, ...)``: the arguments, and the position behind the parenthesis."""
     arguments: dict[str, Json] = {}
-    position = _skip_blank(text, position)
-    if text[position : position + 1] == ")":
-        return arguments, position + 1
     while True:
+        position = _skip_blank(text, position)
+        if text[position : position + 1] == ")":
+            return arguments, position + 1
         equals = text.find("=", position)
         key = text[position:equals].strip()
         if equals < 0 or not ARGUMENT_NAME.fullmatch(key) or key in arguments:
@@ -150,9 +152,7 @@ def _read_arguments(text: str, position: int, name: str) -> tuple[dict[str, Json
         except ValueError as error:
             detail = f"{name}.{key}: {excerpt(text[equals + 1 : end])}"
             raise Unfaithful(Reason.ARGUMENTS_NOT_JSON, detail) from error
-        position = end + 1
-        if text[end] == ")":
-            return arguments, position
+        position = end + (text[end] == ",")
 
 
 def _value_end(text: str, position: int) -> int:

@@ -105,6 +105,22 @@ def arguments_of(value: Json, name: str) -> dict[str, Json]:
     return value
 
 
+def weight_of(value: Json, place: str) -> float:
+    """Whether a turn carries loss: 1, also where nothing is said, or 0."""
+    if value is None:
+        return 1.0
+    if isinstance(value, bool) or value not in (0, 1):
+        raise Unfaithful(Reason.WRONG_SHAPE, f"{place}: weight is {excerpt(value)}, neither 0 nor 1")
+    return float(value)
+
+
+def note_dropped(entry: Row, known: frozenset[str], repairs: dict[str, None]) -> None:
+    """Record the fields of a turn that a record has no place for and that say something."""
+    if not entry.keys() <= known:
+        dropped = [key for key, value in entry.items() if key not in known and value not in (None, [], "", {})]
+        repairs |= dict.fromkeys(f"message_field_dropped: {key}" for key in dropped)
+
+
 def split_responses(text: str, calls: int) -> list[str]:
     """The responses to parallel calls that came as one text: a JSON list, or values one after another, of as many.
 
