@@ -135,9 +135,13 @@ def _fp8(kind: GpuKind, reference: float, source: str) -> Limit:
     return _gemm(kind, "fp8", bound, flop, reference, PROVISIONAL_SHARE, source)
 
 
+HOPPER_GEMM = (
+    "results/accept_h100_2026-11-21.md: normal random data for 35 s at 700 W; huggingface/gpu-fryer publishes 730 on "
+    "uniform data of one sign, which toggle fewer bits: the same GPU did 732 on such"
+)
 BF16_GEMM = {
-    H100: _bf16(H100, 730, FAIL_SHARE, f"huggingface/gpu-fryer, sustained, the lowest published; burst 794 by {MAMF}"),
-    H200: _bf16(H200, 730, FAIL_SHARE, f"as H100, the same chip ({MAMF})"),
+    H100: _bf16(H100, 678, FAIL_SHARE, HOPPER_GEMM),
+    H200: _bf16(H200, 678, FAIL_SHARE, f"as H100, the same chip and power limit; {HOPPER_GEMM}"),
     A100: _bf16(A100, 261.2, FAIL_SHARE, "microsoft/superbench-results, NDm A100 v4 baseline, bf16 tensor cores"),
     B200: _bf16(B200, 1745, PROVISIONAL_SHARE, MAMF),
 }

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 GEMM_SIZE = 8192
 """1.1e12 FLOP a product: long enough that launches do not show, and 132 SMs have work for many waves."""
 EXACT_SIZE = 4096
+BATCH = 32
+"""Products between two readings of the clock: 50 ms on an H100."""
+LEAST_LOAD_SECONDS = 1.5
+"""The rate swings by a fifth for seconds before the power limit holds it (results/accept_h100_2026-11-21.md): a shorter
+look could take one swing for a fault."""
 
 
 class GemmGpu(Facts):
@@ -56,9 +61,10 @@ def measure_fp8_gemm(request: Request) -> GpuGemmFacts:
 def _measure_gemm(dtype: str, request: Request) -> GpuGemmFacts:
     """All GPUs at once, as in training: they share power and cooling."""
     gpus = cuda_gpus()
+    load_seconds = max(request.seconds, LEAST_LOAD_SECONDS)
     wrong = [_wrong_elements(dtype, gpu.index) for gpu in gpus]
-    with nvml.Watch([gpu.uuid for gpu in gpus], interval_seconds=max(0.05, request.seconds / 200)) as watch:
-        seconds = _load_all([_product(dtype, gpu.index, GEMM_SIZE) for gpu in gpus], gpus, request.seconds)
+    with nvml.Watch([gpu.uuid for gpu in gpus], interval_seconds=max(0.05, load_seconds / 200)) as watch:
+        seconds = _load_all([_product(dtype, gpu.index, GEMM_SIZE) for gpu in gpus], gpus, load_seconds)
     seen = watch.seen()
     flop = 2 * GEMM_SIZE**3
     return GpuGemmFacts(
@@ -115,7 +121,7 @@ def _wrong_elements(dtype: str, device: int) -> int:
 
 
 def _load_all(
-    products: "list[Callable[[], torch.Tensor]]", gpus: Sequence[Gpu], seconds: float, batch: int = 32
+    products: "list[Callable[[], torch.Tensor]]", gpus: Sequence[Gpu], seconds: float
 ) -> dict[int, list[float]]:
     """Seconds of one product by GPU, all GPUs working at once, two batches queued on each.
 
@@ -133,13 +139,13 @@ def _load_all(
             with torch.cuda.device(gpu.index):
                 start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 start.record()
-                for _ in range(batch):
+                for _ in range(BATCH):
                     product()
                 stop.record()
                 marks[gpu.index] = (start, stop)
         queued.append(marks)
         if len(queued) > 1:
-            finished = {index: finish(pair) / batch for index, pair in queued.popleft().items()}
+            finished = {index: finish(pair) / BATCH for index, pair in queued.popleft().items()}
             if time.perf_counter() - begin >= seconds / 10:
                 counted += 1
                 for index, value in finished.items():
