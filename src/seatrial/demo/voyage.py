@@ -57,7 +57,8 @@ def sail(out: Path, *, fresh: bool, console: Console) -> JsonObject:
             before = {split: _evaluate(Path("tiny"), split, out, "before", device) for split in plan.HELD_OUT}
             stages.say(_headline(before[plan.HEADLINE]))
 
-        with stages.stage("train", f"LoRA on {processes} process{'es'[: 2 * (processes - 1)]}, one of them killed"):
+        killed = "2 processes, one of them killed" if processes > 1 else "one process, killed once"
+        with stages.stage("train", f"LoRA in {killed}"):
             for record in train_through_a_kill(settings, out / "train.log", processes=processes):
                 stages.show(f"step {record['step']}, loss {record['loss']:.3f}, attempt {record['attempt']}")
             survival = judge_survival(run.read_metrics(), run.read_events(), settings.optimizer.packs_per_step)
