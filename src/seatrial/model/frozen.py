@@ -40,6 +40,26 @@ def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor 
     return (product if scales_N is None else product * scales_N).to(out)
 
 
+def frozen_product(
+    x_TI: Tensor, x_fp8_TI: Tensor | None, x_scales_T1: Tensor | None, weight: Sequence[Tensor], bias_O: Tensor | None
+) -> Tensor:
+    """x W^T + bias: [T, O] in the type of x."""
+    if x_fp8_TI is None or x_scales_T1 is None:
+        return torch.nn.functional.linear(x_TI, weight[0].to(x_TI.dtype), bias_O)
+    y_TO = fp8_product(x_fp8_TI, x_scales_T1, weight[0], weight[1], x_TI.dtype)
+    return y_TO if bias_O is None else y_TO.add_(bias_O)
+
+
+def frozen_product_backward(
+    grad_TO: Tensor, grad_fp8_TO: Tensor | None, grad_scales_T1: Tensor | None, weight: Sequence[Tensor]
+) -> Tensor:
+    """grad W: [T, I] in the type of the gradient."""
+    if grad_fp8_TO is None or grad_scales_T1 is None:
+        return grad_TO @ weight[0].to(grad_TO.dtype)
+    q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
+    return fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype)
+
+
 @torch.library.custom_op("seatrial::adapted_product", mutates_args=())
 def adapted_product(
     x_TI: Tensor,
@@ -55,12 +75,7 @@ def adapted_product(
 
     ``weight`` is (W_OI,) or, in fp8, (Q_OI, scales_O) with an optional Q_IO; then x comes in both formats.
     """
-    if x_fp8_TI is None or x_scales_T1 is None:
-        y_TO = torch.nn.functional.linear(x_TI, weight[0].to(x_TI.dtype), bias_O)
-    else:
-        y_TO = fp8_product(x_fp8_TI, x_scales_T1, weight[0], weight[1], x_TI.dtype)
-        if bias_O is not None:
-            y_TO += bias_O
+    y_TO = frozen_product(x_TI, x_fp8_TI, x_scales_T1, weight, bias_O)
     xa_TG = x_TI @ a_GI.t()
     rank = b_OR.shape[1]
     for member, (y, b) in enumerate(zip(y_TO.split(out_sizes, 1), b_OR.split(out_sizes, 0), strict=True)):
@@ -98,11 +113,7 @@ def adapted_product_backward(
 
     In fp8 the gradient comes with the weight's row scales already multiplied in: they lie along the summed dimension.
     """
-    if grad_fp8_TO is None or grad_scales_T1 is None:
-        dx_TI = grad_TO @ weight[0].to(grad_TO.dtype)
-    else:
-        q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
-        dx_TI = fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype)
+    dx_TI = frozen_product_backward(grad_TO, grad_fp8_TO, grad_scales_T1, weight)
     rank = b_OR.shape[1]
     gb_TG = torch.empty_like(xa_TG)
     db_OR = torch.empty_like(b_OR, dtype=torch.float32)

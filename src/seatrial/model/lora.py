@@ -141,6 +141,7 @@ class _AdaptedProduct(torch.autograd.Function):
         y_TO, xa_TG = adapted_product(x_TI, x_fp8, x_scales, list(weight), bias_O, a, b, out_sizes)
         ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, *weight)
         ctx.scale, ctx.out_sizes = scale, out_sizes
+        assert isinstance(y_TO, Tensor)
         return y_TO
 
     @staticmethod
