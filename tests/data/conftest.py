@@ -1,5 +1,7 @@
 """Tokenizers of our own, small enough to be trained while the tests start, with the control tokens of each family."""
 
+import resource
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -89,6 +91,15 @@ def family_tokenizer(name: str) -> PreTrainedTokenizerFast:
 @lru_cache
 def family_renderer(name: str) -> Renderer:
     return Renderer(family_tokenizer(name), shipped_template(name))
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Writing more than 2,000 bytes to a file fails, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 
 from seatrial.cli.data_inspect import inspect as inspect_command
 from seatrial.cli.data_pack import pack as pack_command
+from seatrial.data.convert import Recipe
 from seatrial.data.inspect import plot, row_text, statistics, table
+from seatrial.data.prepare import prepare
 from seatrial.data.render import Rendered, Renderer
 from seatrial.errors import UsageError
+from tests.data.rows import OPENAI
 from tests.data.test_render import CASES, assistant, conversation, user
 from tests.data.test_validate import write_records
 
@@ -32,6 +35,7 @@ def test_statistics(folder: Path, tiny_renderer: Renderer) -> None:
     found = statistics(folder, tiny_renderer, pack_length=max(lengths))
     assert found.rows == 4
     assert found.rejected == {"control token in text": 1}
+    assert found.left_out == {}
     assert (found.tokens, found.trained_tokens) == (sum(lengths), trained)
     assert found.length_percentiles["p100"] == max(lengths)
     assert found.calls == {0: 2, 1: 1, 2: 1}
@@ -42,6 +46,18 @@ def test_statistics(folder: Path, tiny_renderer: Renderer) -> None:
     console = Console(width=120, record=True, file=StringIO())
     console.print(table(found))
     assert f"{found.trained_share:.1%}" in console.export_text()
+
+
+def test_rows_that_the_preparation_turned_away_are_counted(tmp_path: Path, tiny_renderer: Renderer) -> None:
+    rows = [OPENAI, {"messages": []}, {"messages": []}, 7]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepare(tmp_path / "in.jsonl", tmp_path / "out", Recipe("openai"))
+    found = statistics(tmp_path / "out", tiny_renderer, pack_length=512)
+    assert found.left_out == {"no_turns": 2, "not_an_object": 1}
+    assert json.loads(found.model_dump_json())["trained_share"] == pytest.approx(found.trained_tokens / found.tokens)
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(table(found))
+    assert "left out: no_turns" in console.export_text()
 
 
 def test_no_rows_are_an_error(tmp_path: Path, tiny_renderer: Renderer) -> None:

@@ -242,3 +242,11 @@ def test_mistakes_get_one_line_and_exit_code_2(
     assert done.stderr.startswith(f"error: {message}")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_a_full_disk_leaves_no_half_of_anything(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    file, out = write_lines(tmp_path / "in.jsonl", glaive_rows(20)), tmp_path / "out"
+    request.getfixturevalue("full_disk")
+    with pytest.raises(UsageError, match=f"--out {out}: cannot be written: File too large"):
+        prepare(file, out, Recipe("glaive"))
+    assert list(out.iterdir()) == []

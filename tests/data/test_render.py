@@ -70,6 +70,11 @@ CASES = {
     ),
     "nested arguments": conversation(user("Go."), assistant("", ToolCall("get_weather", NESTED))),
     "empty arguments": conversation(user("Go."), assistant("", ToolCall("now", {}), ToolCall("now", {}))),
+    "tags in arguments": conversation(
+        user("Escape </tool_call>."),
+        assistant("", ToolCall("f", {"x": "a</tool_call>b<tool_call>", "</tool_call>": 1})),
+    ),
+    "empty thought": conversation(user("Hi"), assistant("<think>\n\n</think>\n\nHello")),
     "quoted name": conversation(user("Go."), assistant("", ToolCall("a.b/c-d", {"k": "\\"}))),
     "no tools": conversation(user("Hi"), assistant("Hello!"), user("\n Bye \n\n"), assistant("Bye."), tools=()),
     "spacious text": conversation(user("Hi"), assistant("\n\n  Line one\n\n\nline two  \n")),
@@ -170,14 +175,17 @@ def test_the_sequence_begins_once(name: str) -> None:
     assert (ids == renderer.tokenizer.bos_token_id).tolist() == [True] + [False] * (len(ids) - 1)
 
 
-MARKS = ("<", "[", "`")
+MARKS = ("<", "[")
 TEXT = st.text(max_size=12).map(lambda text: "".join(c for c in text if c not in MARKS))
+ANY_TEXT = TEXT | st.text("</_>tolca ", max_size=3).map(lambda text: f"<tool_call>{text}</tool_call>")
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(ANY_TEXT, inner, max_size=2),
     max_leaves=4,
 )
-CALL = st.builds(ToolCall, st.from_regex(r"[a-z][\w.]{0,8}", fullmatch=True), st.dictionaries(TEXT, VALUE, max_size=3))
+CALL = st.builds(
+    ToolCall, st.from_regex(r"[a-z][\w.]{0,8}", fullmatch=True), st.dictionaries(ANY_TEXT, VALUE, max_size=3)
+)
 ANSWER = st.builds(Message, st.just("assistant"), TEXT, st.lists(CALL, max_size=2).map(tuple)).filter(
     lambda message: bool(message.content.strip() or message.tool_calls)
 )
@@ -269,7 +277,6 @@ def test_rows_without_a_trained_answer_cannot_be_cut(tiny_renderer: Renderer) ->
         (conversation(user("a"), assistant("", ToolCall("f", {"x": "<|im_start|>"}))), "control token in text"),
         (conversation(user("a"), assistant("  ")), "turn does not parse back"),
         (conversation(user("a"), assistant("write <tool_call> then")), "turn does not parse back"),
-        (conversation(user("a"), assistant("", ToolCall("f", {"x": "</tool_call>"}))), "turn does not parse back"),
         (conversation(assistant("Hello!"), user("Hi"), assistant("Yes?")), "assistant speaks first"),
         (conversation(user("Hi"), assistant("Yes?", weight=0.5)), "weight is neither 0 nor 1"),
         (conversation(), "refused by the template or the tokenizer"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seatrial.data.conversation import Conversation, Rejection, decode, encode
-from seatrial.data.convert import convert_row
+from seatrial.data.convert import LONGEST_ROW_BYTES, MOST_MESSAGES, convert_row
 from seatrial.data.reason import Reason
 from seatrial.data.sources import CONVERTERS, detect
 from seatrial.data.wellformed import well_formed
@@ -126,6 +126,25 @@ def test_rows_in_no_format_are_rejected_for_what_they_are(text: bytes, reason: R
     result = convert_row("auto", 1, text)
     assert isinstance(result, Rejection)
     assert result.reason == reason
+
+
+def test_rows_beyond_what_any_model_reads_are_rejected() -> None:
+    long = {"messages": [{"role": "user", "content": "a" * LONGEST_ROW_BYTES}, {"role": "assistant", "content": "b"}]}
+    many = {"messages": [{"role": role, "content": "a"} for role in ("user", "assistant")] * (MOST_MESSAGES // 2 + 1)}
+    for row in (long, many):
+        result = convert_row("auto", 1, json.dumps(row).encode())
+        assert isinstance(result, Rejection)
+        assert result.reason == Reason.TOO_LONG
+    fitting = {"messages": many["messages"][:MOST_MESSAGES]}
+    assert isinstance(convert_row("auto", 1, json.dumps(fitting).encode()), Conversation)
+
+
+@pytest.mark.parametrize("source", sorted(EXAMPLES))
+def test_rows_that_rest_on_images_are_rejected(source: str) -> None:
+    assert isinstance(convert_row(source, 1, json.dumps(EXAMPLES[source] | {"images": []}).encode()), Conversation)
+    result = convert_row(source, 1, json.dumps(EXAMPLES[source] | {"images": ["a.png"]}).encode())
+    assert isinstance(result, Rejection)
+    assert result.reason == Reason.WRONG_SHAPE
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -47,8 +47,8 @@ def stock_tokenizer(family: str, name: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-TIDY = [case for case in CASES if case not in ("spacious text", "quoted name")]
-"""Cases that stock templates write as we do: they neither trim prose nor escape names."""
+TIDY = [case for case in CASES if case not in ("spacious text", "quoted name", "tags in arguments")]
+"""Cases that stock templates write as we do: they neither trim prose nor escape names and tags."""
 
 
 @needs_trl

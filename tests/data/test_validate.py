@@ -139,3 +139,5 @@ def test_a_template_named_alone_borrows_the_tiny_vocabulary(
 def test_a_name_that_means_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="'qwen9' is neither a model directory nor one of the templates tiny, hermes"):
         named_renderer("qwen9")
+    with pytest.raises(UsageError, match="say which with --model DIR"):
+        named_renderer("stock")

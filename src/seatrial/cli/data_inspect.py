@@ -24,7 +24,7 @@ def inspect(
     console = Console(stderr=True)
     renderer = named_renderer(template, model)
     if row is not None:
-        console.print(looking.row_text(records, renderer, row))
+        console.print(looking.row_text(records, renderer, row), soft_wrap=True)
         return
     statistics = looking.statistics(records, renderer, pack_length=length)
     console.print(looking.table(statistics))

@@ -16,6 +16,12 @@ from seatrial.data.sources.turns import id_of
 from seatrial.data.split import split_of
 from seatrial.data.wellformed import well_formed
 
+# Several times the longest context of today's models. Tokenizers take some 600 bytes of memory per character, and
+# proving each turn takes time with the square of their number.
+LONGEST_ROW_BYTES = 2 * 2**20
+MOST_MESSAGES = 1000
+MEDIA = ("image", "images", "video", "videos", "audio", "audios")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -60,6 +66,8 @@ def convert_rows(recipe: Recipe, rows: Sequence[InputRow]) -> list[Outcome]:
 
 def convert_row(source: str, number: int, text: bytes) -> Conversation | Rejection:
     """A row's text as a validated conversation; one without an id is named after its source and number."""
+    if len(text) > LONGEST_ROW_BYTES:
+        return Rejection(Reason.TOO_LONG.value, f"{len(text):,} bytes; at most {LONGEST_ROW_BYTES:,} are read")
     try:
         row = msgspec.json.decode(text)
     except ValueError as error:
@@ -68,9 +76,13 @@ def convert_row(source: str, number: int, text: bytes) -> Conversation | Rejecti
         return Rejection(Reason.NESTED_TOO_DEEP.value, "the row is nested deeper than it can be read")
     if not isinstance(row, dict):
         return Rejection(Reason.NOT_AN_OBJECT.value, f"the row is {type(row).__name__}")
+    if media := [key for key in MEDIA if row.get(key)]:
+        return Rejection(Reason.WRONG_SHAPE.value, f"the row rests on its {media[0]}, which a record has no place for")
     converted = CONVERTERS[source](row)
     if isinstance(converted, Rejection):
         return converted
+    if len(converted.messages) > MOST_MESSAGES:
+        return Rejection(Reason.TOO_LONG.value, f"{len(converted.messages):,} messages; at most {MOST_MESSAGES:,}")
     if not converted.id:
         converted = msgspec.structs.replace(converted, id=f"{converted.source}-{number}")
     return well_formed(converted)

@@ -1,15 +1,17 @@
 """Looking at a dataset as the model will see it: lengths, calls, tools, what is trained on, and single rows."""
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from pydantic import computed_field
 from rich.table import Table
 from rich.text import Text
 
-from seatrial.data.conversation import Conversation, Rejection, read_records
+from seatrial.data.conversation import Conversation, Rejection, read_records, records_file
 from seatrial.data.pack import plan_epoch
 from seatrial.data.pool import map_records
 from seatrial.data.render import Rendered, Renderer, TrainOn
@@ -20,9 +22,13 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 
 
 class Statistics(Frozen):
-    """A dataset in numbers. Lengths are in tokens; ``calls`` and ``tools`` count rows by how many they hold."""
+    """A dataset in numbers. Lengths are in tokens; ``calls`` and ``tools`` count rows by how many they hold.
+
+    ``rejected`` counts rows that cannot be rendered, ``left_out`` those that the preparation turned away.
+    """
 
     rows: int
+    left_out: dict[str, int]
     rejected: dict[str, int]
     tokens: int
     trained_tokens: int
@@ -36,6 +42,7 @@ class Statistics(Frozen):
     pack_efficiency: float
     over_long: int
 
+    @computed_field  # type: ignore[prop-decorator]  # mypy issue 14461
     @property
     def trained_share(self) -> float:
         return self.trained_tokens / self.tokens if self.tokens else 0.0
@@ -67,6 +74,7 @@ def statistics(path: Path, renderer: Renderer, *, pack_length: int, train_on: Tr
     found = np.percentile(lengths or [0], PERCENTILES, method="higher").astype(int).tolist()
     return Statistics(
         rows=calls.total(),
+        left_out=_left_out(path),
         rejected=dict(rejected.most_common()),
         tokens=sum(lengths),
         trained_tokens=trained_tokens,
@@ -85,8 +93,9 @@ def statistics(path: Path, renderer: Renderer, *, pack_length: int, train_on: Tr
 def table(statistics: Statistics) -> Table:
     """The statistics for the terminal."""
     shown = Table("measure", "value", title=f"{statistics.rows} rows")
-    for reason, count in statistics.rejected.items():
-        shown.add_row(f"rejected: {reason}", str(count))
+    for label, counts in (("left out", statistics.left_out), ("rejected", statistics.rejected)):
+        for reason, count in counts.items():
+            shown.add_row(f"{label}: {reason}", str(count))
     shown.add_row("tokens", f"{statistics.tokens:,}")
     shown.add_row("trained on", f"{statistics.trained_tokens:,} ({statistics.trained_share:.1%})")
     shown.add_row("length", "  ".join(f"{name} {length}" for name, length in statistics.length_percentiles.items()))
@@ -103,15 +112,19 @@ def table(statistics: Statistics) -> Table:
 
 
 def plot(statistics: Statistics, file: Path) -> None:
-    """Histograms of lengths, calls and tools into ``file``; its suffix chooses the format.
+    """Histograms of lengths, calls, tools and rejections into ``file``; its suffix chooses the format.
 
     Raises:
         UsageError: matplotlib does not know the format, or the file cannot be written.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 3.5), layout="constrained")
-    by_length, by_calls, by_tools = figure.subplots(1, 3)
+    figure = Figure(figsize=(13, 3.5), layout="constrained")
+    figure.suptitle(
+        f"{statistics.rows:,} rows, {statistics.tokens:,} tokens, {statistics.trained_share:.1%} trained on; "
+        f"{statistics.packs:,} packs, {statistics.pack_efficiency:.1%} filled"
+    )
+    by_length, by_calls, by_tools, by_reason = figure.subplots(1, 4)
     by_length.hist(statistics.lengths, bins=50)
     by_length.axvline(statistics.pack_length, linestyle="--", color="black", label=f"pack of {statistics.pack_length}")
     by_length.set(xlabel="tokens", ylabel="rows")
@@ -120,6 +133,10 @@ def plot(statistics: Statistics, file: Path) -> None:
         axes.bar(list(counts), list(counts.values()))
         axes.set(xlabel=label, ylabel="rows")
         axes.xaxis.get_major_locator().set_params(integer=True)
+    reasons = statistics.left_out | statistics.rejected
+    by_reason.barh(list(reasons), list(reasons.values()))
+    by_reason.set(xlabel="rows", title="left out or rejected" if reasons else "none left out or rejected")
+    by_reason.tick_params("y", labelsize="small")
     try:
         figure.savefig(file)
     except (ValueError, OSError) as error:
@@ -154,6 +171,14 @@ def _pieces(renderer: Renderer, rendered: Rendered) -> Iterator[tuple[str, bool]
         if not piece.endswith("\N{REPLACEMENT CHARACTER}") or end == len(rendered.ids):
             yield piece, bool(rendered.trained[end - 1])
             start = end
+
+
+def _left_out(path: Path) -> dict[str, int]:
+    """What ``manifest.json`` beside the records says of rejected rows; nothing where there is none."""
+    manifest = records_file(path).with_name("manifest.json")
+    if not manifest.is_file():
+        return {}
+    return dict(json.loads(manifest.read_text()).get("rejected", {}))
 
 
 def _look_at(shared: tuple[Renderer, TrainOn], _: int, row: Conversation) -> tuple[int, int, int, int, str]:

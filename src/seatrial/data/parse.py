@@ -58,9 +58,17 @@ def parse(text: str, parser: str) -> Parsed | Malformed:
         return Malformed(unreadable.reason, unreadable.detail)
 
 
-def without_empty_thought(content: str) -> str:
-    """Prose after the empty thought that some templates write where a model is not to think."""
-    return re.sub(r"^\s*<think>\s*</think>", "", content)
+def same_text(read: str, meant: str) -> bool:
+    """Whether a client reads what was meant.
+
+    White space at the ends, which templates trim, and an empty thought before the text, which some write where a model
+    is not to think, make no difference.
+    """
+    return _without_empty_thought(read) == _without_empty_thought(meant)
+
+
+def _without_empty_thought(content: str) -> str:
+    return re.sub(r"^\s*<think>\s*</think>", "", content).strip()
 
 
 class _Unreadable(Exception):

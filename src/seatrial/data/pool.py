@@ -4,11 +4,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
 from seatrial.data.conversation import Conversation, decode_lines, read_records, records_file
+from seatrial.errors import SeatrialError
 from seatrial.hardware import usable_cpus
 
 Shared = TypeVar("Shared")
@@ -29,21 +31,27 @@ def map_records(work: Callable[[Shared, int, Conversation], Result], shared: Sha
 
     Raises:
         UsageError: no such file, or a line that is not a record.
+        SeatrialError: a process of the pool was killed.
     """
     file = records_file(path)
     processes = usable_cpus()
     if file.stat().st_size < _BYTES_WORTH_A_POOL or processes == 1:
         yield from (work(shared, number, record) for number, record in enumerate(read_records(file), 1))
         return
-    # spawn: a forked child would inherit the locks of threads that torch and the tokenizer already run.
-    with ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (work, shared, file)) as pool:
-        pending: deque[Future[list[Any]]] = deque()
-        for first, lines in _chunks(file):
-            pending.append(pool.submit(_work_on, first, lines))
-            if len(pending) >= processes * _CHUNKS_AHEAD:
+    pending: deque[Future[list[Any]]] = deque()
+    try:
+        # spawn: a forked child would inherit the locks of threads that torch and the tokenizer already run.
+        with ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (work, shared, file)) as pool:
+            for first, lines in _chunks(file):
+                pending.append(pool.submit(_work_on, first, lines))
+                if len(pending) >= processes * _CHUNKS_AHEAD:
+                    yield from pending.popleft().result()
+            while pending:
                 yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise SeatrialError(
+            f"{file}: a worker process died, most often for lack of memory: are its rows huge?"
+        ) from error
 
 
 _job: tuple[Callable[[Any, int, Conversation], Any], Any, Path] | None = None

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,13 +56,13 @@ def prepare(
     deduplication remembers.
 
     Raises:
-        UsageError: unreadable input, no row left, a gate failed, or ``out`` holds another preparation.
+        UsageError: unreadable input, no row left, a gate failed, or ``out`` holds another preparation or is full.
     """
     files = input_files(path, pattern)
     if recipe.benchmark is not None:
         load_benchmark(recipe.benchmark)  # a mistake in it is reported before anything starts
     _claim(out, force)
-    with TemporaryDirectory(prefix=".partial-", dir=out) as partial:
+    with _writing(out), TemporaryDirectory(prefix=".partial-", dir=out) as partial:
         tallies = _write_rows(files, recipe, Path(partial), _workers(files, workers))
         total = _total(tallies)
         _replace(Path(partial), out, [REJECTIONS])
@@ -74,6 +74,15 @@ def prepare(
         write_json(Path(partial) / MANIFEST, manifest)
         _replace(Path(partial), out, [RECORDS, HELD_OUT, MANIFEST])
     return manifest
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Whatever else may go wrong with files is said by whoever reads them."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror or error}") from error
 
 
 def _claim(out: Path, force: bool) -> None:

@@ -13,6 +13,7 @@ class Reason(StrEnum):
     NOT_AN_OBJECT = "not_an_object"
     WRONG_SHAPE = "wrong_shape"
     UNKNOWN_FORMAT = "unknown_format"
+    TOO_LONG = "too_long"
     NESTED_TOO_DEEP = "nested_too_deep"
     NOT_ENCODABLE = "not_encodable"
     # its tools

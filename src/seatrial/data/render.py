@@ -33,7 +33,7 @@ from seatrial.data.conversation import (
     template_messages,
     template_tools,
 )
-from seatrial.data.parse import Malformed, parse, without_empty_thought
+from seatrial.data.parse import Malformed, parse, same_text
 from seatrial.data.template import SHIPPED, STOCK, Template, choose_template, shipped_template
 from seatrial.errors import UsageError
 
@@ -209,16 +209,13 @@ class Renderer:
         return not text.startswith(self._text(messages[: turn + 1], tools, prompt=False))
 
     def _misread(self, written: str, message: Message) -> str:
-        """How the server would read ``written`` otherwise than ``message``; "" when it would not.
-
-        White space around prose is not compared: templates trim it. Neither is an empty thought, which some write.
-        """
+        """How the server would read ``written`` otherwise than ``message``; "" when it would not."""
         if not written.strip():
             return "it is empty"
         parsed = parse(written, self.parser)
         if isinstance(parsed, Malformed):
             return f"{parsed.reason}: {parsed.detail}"
-        if without_empty_thought(parsed.content).strip() != message.content.strip():
+        if not same_text(parsed.content, message.content):
             return f"its text becomes {parsed.content[:100]!r}"
         if [(call.name, call.arguments) for call in parsed.calls] != [
             (call.name, call.arguments) for call in message.tool_calls
@@ -286,7 +283,8 @@ def load_renderer(model_dir: Path, template: str | None = None) -> Renderer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_dir)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{model_dir}: no tokenizer can be loaded from it: {error}") from error
+        why = " ".join(str(error).split())
+        raise UsageError(f"{model_dir}: no tokenizer can be loaded from it: {why}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise UsageError(f"{model_dir}: {type(tokenizer).__name__} is not a fast tokenizer (tokenizer.json)")
     return Renderer(tokenizer, choose_template(tokenizer, model_dir, template))
@@ -304,7 +302,9 @@ def named_renderer(name: str, model_dir: Path | None = None) -> Renderer:
     if model_dir is not None:
         return load_renderer(model_dir, name)
     if name not in SHIPPED:
-        if name == STOCK or not Path(name).is_dir():
+        if name == STOCK:
+            raise UsageError("--template stock: is the template of a model; say which with --model DIR")
+        if not Path(name).is_dir():
             raise UsageError(f"'{name}' is neither a model directory nor one of the templates {', '.join(SHIPPED)}")
         return load_renderer(Path(name))
     template, tokenizer = shipped_template(name), load_renderer(TINY, "tiny").tokenizer

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from seatrial.data.conversation import Conversation, Rejection, records_file, template_messages, template_tools
-from seatrial.data.parse import Malformed, parse, without_empty_thought
+from seatrial.data.parse import Malformed, parse, same_text
 from seatrial.data.pool import map_records
 from seatrial.data.render import Rendered, Renderer, TrainOn
 from seatrial.records import JsonObject
@@ -104,7 +104,7 @@ def _round_trip_fault(renderer: Renderer, row: Conversation, rendered: Rendered,
             return f"answer cannot be read: message {turn}: {read.reason}: {read.detail}"
         if [(call.name, call.arguments) for call in read.calls] != [(c.name, c.arguments) for c in message.tool_calls]:
             return f"calls do not come back: message {turn}: {read.calls!r:.200}"
-        if without_empty_thought(read.content).strip() != message.content.strip():
+        if not same_text(read.content, message.content):
             return f"text does not come back: message {turn}: {read.content[:200]!r}"
     return ""
 

@@ -52,3 +52,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert quiet.exit_code == 0
     assert quiet.stdout == ""
     assert "unseen_values" in quiet.stderr
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_leaves_no_half_of_a_corpus(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--out .*: cannot be written: File too large"):
+        write_corpus(tmp_path / "made", 50, seed=1)
+    assert list((tmp_path / "made").iterdir()) == []

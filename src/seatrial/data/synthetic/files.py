@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from seatrial import __version__
 from seatrial.data.conversation import encode
@@ -17,22 +18,28 @@ def write_corpus(out: Path, rows: int, seed: int) -> JsonObject:
     Returns what ``out/manifest.json`` says.
 
     Raises:
-        UsageError: no rows asked for, or ``out`` is a file or holds records already.
+        UsageError: no rows asked for, or ``out`` is a file, holds records already or cannot be written.
     """
     if rows < 1:
         raise UsageError(f"--rows {rows}: ask for at least 1")
     if out.is_file() or (out / "records.jsonl").exists():
         raise UsageError(f"{out} is a file or holds records already; choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
     suite_rows = max(1, rows // 10)
-    training = _write_split(out / "records.jsonl", Split.TRAIN, rows, seed)
-    suites = {
-        split.value: _write_split(out / f"{split}.jsonl", split, suite_rows, seed)
-        for split in Split
-        if split is not Split.TRAIN
-    }
-    manifest = {"source": SOURCE, "seed": seed, "seatrial": __version__, **training, "suites": suites}
-    write_json(out / "manifest.json", manifest)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".partial-", dir=out) as partial:
+            training = _write_split(Path(partial) / "records.jsonl", Split.TRAIN, rows, seed)
+            suites = {
+                split.value: _write_split(Path(partial) / f"{split}.jsonl", split, suite_rows, seed)
+                for split in Split
+                if split is not Split.TRAIN
+            }
+            manifest = {"source": SOURCE, "seed": seed, "seatrial": __version__, **training, "suites": suites}
+            write_json(Path(partial) / "manifest.json", manifest)
+            for written in sorted(Path(partial).iterdir(), key=lambda file: file.name == "manifest.json"):
+                written.replace(out / written.name)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot be written: {error.strerror or error}") from error
     return manifest
 
 
