@@ -18,8 +18,9 @@ BASE = ("errors", "records", "shell", "settings", "rundir", "hardware", "provena
 # Folders, lowest floor first, with the folders that each may import. All may import the base. None may name a folder
 # of its own floor or of a higher one, so that rings and rivals cannot even be written down here.
 FLOORS: tuple[dict[str, set[str]], ...] = (
-    {"data": set(), "dist": set()},
+    {"data": set()},
     {"model": {"data"}},
+    {"dist": {"model"}},
     {"train": {"data", "dist", "model"}, "evals": {"data", "model"}, "export": {"data", "model"}},
     {"accept": set(), "report": {"data", "evals"}},
     {"demo": {"data", "dist", "evals", "export", "accept", "report"}},
@@ -32,7 +33,7 @@ WITHOUT_TORCH = {*BASE, "data", "accept", "report", "cli"}
 WITH_TORCH_ALL_THE_SAME = {"data/pack.py": "makes the tensors of a pack"}
 
 # The name to import a distribution by, where it is another one.
-IMPORTED_AS = {"nvidia-ml-py": "pynvml", "ruamel.yaml": "ruamel"}
+IMPORTED_AS = {"nvidia-cudnn-frontend": "cudnn", "nvidia-ml-py": "pynvml", "ruamel.yaml": "ruamel"}
 
 
 def modules() -> list[Path]:
@@ -108,7 +109,9 @@ def test_torch_stays_where_it_lives() -> None:
 def test_dependencies_are_declared_and_used() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    declared = {_module(line) for line in (*project["dependencies"], *extras["demo"], *extras["parquet"])}
+    declared = {
+        _module(line) for line in (*project["dependencies"], *extras["gpu"], *extras["demo"], *extras["parquet"])
+    }
     used = {name.partition(".")[0] for path in modules() for _, name in imports_of(path)}
     used -= {*sys.stdlib_module_names, "seatrial"}
     assert used == declared, f"declared and not used: {declared - used}; used and not declared: {used - declared}"

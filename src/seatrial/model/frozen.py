@@ -25,6 +25,16 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x.float() * (FP8_MAX / largest)).to(FP8), largest / FP8_MAX
 
 
+def factor(x_TI: Tensor, weight: Sequence[Tensor]) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """``x`` in the format that ``weight`` is multiplied with when that is not its own: float8 and scales."""
+    return quantise_rows(x_TI) if weight[0].dtype == FP8 else (None, None)
+
+
+def gradient_factor(grad_TO: Tensor, weight: Sequence[Tensor]) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """The same of a gradient. The scales of the weight's rows lie along the sum of its product: they go in here."""
+    return quantise_rows(grad_TO * weight[1]) if weight[0].dtype == FP8 else (None, None)
+
+
 def has_fp8_units(device: torch.device) -> bool:
     """Whether this device multiplies float8 itself. The others widen to bfloat16 first: same result, no faster."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
@@ -122,10 +132,10 @@ def adapted_product_backward(
         ranks, outs = slice(member * rank, (member + 1) * rank), slice(start, start + size)
         grad = grad_TO[:, outs]
         torch.mm(grad, b_OR[outs], out=gb_TG[:, ranks])
-        db_OR[outs] = _product_float32(grad.t(), xa_TG[:, ranks])
+        db_OR[outs] = product_float32(grad.t(), xa_TG[:, ranks])
         start += size
     dx_TI.addmm_(gb_TG, a_GI)
-    return dx_TI, _product_float32(gb_TG.t(), x_TI), db_OR
+    return dx_TI, product_float32(gb_TG.t(), x_TI), db_OR
 
 
 @adapted_product_backward.register_fake
@@ -147,7 +157,7 @@ def _(
     )
 
 
-def _product_float32(x: Tensor, y: Tensor) -> Tensor:
+def product_float32(x: Tensor, y: Tensor) -> Tensor:
     """x y in float32, without rounding the sum to the type of the factors."""
     if x.is_cuda and x.dtype == torch.bfloat16:
         return torch.mm(x, y, out_dtype=torch.float32)

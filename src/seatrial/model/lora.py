@@ -15,7 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from seatrial.errors import UsageError
-from seatrial.model.frozen import BaseKind, adapted_product, adapted_product_backward, quantise_rows
+from seatrial.model.frozen import (
+    BaseKind,
+    adapted_product,
+    adapted_product_backward,
+    factor,
+    gradient_factor,
+    quantise_rows,
+)
 
 # Layers of one parent that are called one after another with the same input, in Hugging Face's names.
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -64,18 +71,22 @@ class AdaptedLinear(nn.Module):
             self.weight_IO = _frozen(q_OI.t().contiguous())
         self.kind = "fp8"
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+    def stored(self) -> list[Tensor]:
+        """The base as the frozen products take it."""
         weight = [self.weight_OI]
         if self.kind == "fp8":
             weight.append(self.scales_O)
             if hasattr(self, "weight_IO"):
                 weight.append(self.weight_IO)
+        return weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] -> [..., O]."""
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         x_TI = x.reshape(-1, self.in_features)
         y_TO: Tensor = _AdaptedProduct.apply(  # type: ignore[no-untyped-call]
-            x_TI, self.a_GI, self.b_OR, self.bias_O, self.scale, self.out_sizes, *weight
+            x_TI, self.a_GI, self.b_OR, self.bias_O, self.scale, self.out_sizes, *self.stored()
         )
         return y_TO.view(*x.shape[:-1], -1)
 
@@ -137,7 +148,7 @@ class _AdaptedProduct(torch.autograd.Function):
         *weight: Tensor,
     ) -> Tensor:
         a, b = a_GI.to(x_TI.dtype), (b_OR * scale).to(x_TI.dtype)
-        x_fp8, x_scales = quantise_rows(x_TI) if len(weight) > 1 else (None, None)
+        x_fp8, x_scales = factor(x_TI, weight)
         y_TO, xa_TG = adapted_product(x_TI, x_fp8, x_scales, list(weight), bias_O, a, b, out_sizes)
         ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, *weight)
         ctx.scale, ctx.out_sizes = scale, out_sizes
@@ -148,8 +159,7 @@ class _AdaptedProduct(torch.autograd.Function):
     def backward(ctx: Any, grad_TO: Tensor) -> tuple[Tensor | None, ...]:
         x_TI, xa_TG, a_GI, b_OR, *weight = ctx.saved_tensors
         a, b = a_GI.to(x_TI.dtype), (b_OR * ctx.scale).to(x_TI.dtype)
-        # The scales of the weight's rows lie along the sum of this product, so they go into the other factor.
-        grad_fp8, grad_scales = quantise_rows(grad_TO * weight[1]) if len(weight) > 1 else (None, None)
+        grad_fp8, grad_scales = gradient_factor(grad_TO, weight)
         dx_TI, da_GI, db_OR = adapted_product_backward(
             grad_TO, grad_fp8, grad_scales, x_TI, xa_TG, weight, a, b, ctx.out_sizes
         )

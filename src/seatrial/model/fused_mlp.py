@@ -1,0 +1,300 @@
+"""The gated MLP of a decoder block with its adapters, on a GPU: two opaque products with the activation between them.
+
+Unfused, the low-rank update of gate and up reads and writes the widest tensors of the model once more (8 % of a step
+in bfloat16), and the backward pass reads their gradients again to project them onto B. Here both happen inside the
+kernels that compute the activation and its derivative, which have those tensors in registers anyway. Row maxima for
+fp8 come from the same pass.
+
+Shapes: T tokens, I input width, M intermediate width, R rank, C chunks of columns whose partial sums are added last.
+Gate and up lie side by side: [T, 2M], with x A^T of both in [T, 2R] and B of both in [2M, R].
+"""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from seatrial.model.frozen import FP8, FP8_MAX, frozen_product, frozen_product_backward, product_float32
+
+_CHUNK = 2048
+_ROWS, _COLUMNS = 64, 64
+_TINY = 1e-12
+
+
+def supports(rank: int, dtype: torch.dtype) -> bool:
+    """The kernels multiply tiles of at least 16 and keep a whole rank in registers."""
+    return dtype == torch.bfloat16 and rank in (16, 32, 64, 128)
+
+
+@torch.library.custom_op("seatrial::fused_mlp", mutates_args=(), device_types="cuda")
+def fused_mlp(
+    x_TI: Tensor,
+    x_fp8_TI: Tensor | None,
+    x_scales_T1: Tensor | None,
+    up_weight: Sequence[Tensor],
+    a_up_GI: Tensor,
+    b_up_OR: Tensor,
+    down_weight: Sequence[Tensor],
+    a_down_RM: Tensor,
+    b_down_IR: Tensor,
+    keep_hidden: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """down(silu(gate(x)) * up(x)) [T, I], and what the backward needs.
+
+    That is: gate and up without their updates [T, 2M], x A^T of both [T, 2R], the hidden activation [T, M] (empty
+    unless ``keep_hidden``: then it is computed again), and its product with A of down [T, R].
+    """
+    gate_up_T2M = frozen_product(x_TI, x_fp8_TI, x_scales_T1, up_weight, None)
+    xa_T2R = x_TI @ a_up_GI.t()
+    hidden_TM, largest_T1, ha_TR = _activation(gate_up_T2M, xa_T2R, b_up_OR, a_down_RM)
+    hidden_fp8, scales = _to_fp8(hidden_TM, largest_T1, None) if down_weight[0].dtype == FP8 else (None, None)
+    y_TI = frozen_product(hidden_TM, hidden_fp8, scales, down_weight, None)
+    y_TI.addmm_(ha_TR, b_down_IR.t())
+    return y_TI, gate_up_T2M, xa_T2R, hidden_TM if keep_hidden else hidden_TM.new_empty(0), ha_TR
+
+
+@fused_mlp.register_fake
+def _(
+    x_TI: Tensor,
+    x_fp8_TI: Tensor | None,
+    x_scales_T1: Tensor | None,
+    up_weight: Sequence[Tensor],
+    a_up_GI: Tensor,
+    b_up_OR: Tensor,
+    down_weight: Sequence[Tensor],
+    a_down_RM: Tensor,
+    b_down_IR: Tensor,
+    keep_hidden: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    tokens, width = x_TI.shape[0], a_down_RM.shape[1]
+    return (
+        x_TI.new_empty(tokens, b_down_IR.shape[0]),
+        x_TI.new_empty(tokens, 2 * width),
+        x_TI.new_empty(tokens, a_up_GI.shape[0]),
+        x_TI.new_empty((tokens, width) if keep_hidden else (0,)),
+        x_TI.new_empty(tokens, a_down_RM.shape[0]),
+    )
+
+
+@torch.library.custom_op("seatrial::fused_mlp_backward", mutates_args=(), device_types="cuda")
+def fused_mlp_backward(
+    grad_TI: Tensor,
+    grad_fp8_TI: Tensor | None,
+    grad_scales_T1: Tensor | None,
+    x_TI: Tensor,
+    gate_up_T2M: Tensor,
+    xa_T2R: Tensor,
+    hidden_TM: Tensor,
+    ha_TR: Tensor,
+    up_weight: Sequence[Tensor],
+    a_up_GI: Tensor,
+    b_up_OR: Tensor,
+    down_weight: Sequence[Tensor],
+    a_down_RM: Tensor,
+    b_down_IR: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x in its type; of A and B of up, then of A and B of down, in float32."""
+    rank, width = a_down_RM.shape
+    dhidden_TM = frozen_product_backward(grad_TI, grad_fp8_TI, grad_scales_T1, down_weight)
+    gb_down_TR = grad_TI @ b_down_IR
+    db_down_IR = product_float32(grad_TI.t(), ha_TR)
+    scales_O = up_weight[1] if up_weight[0].dtype == FP8 else None
+    dgate_up_T2M, largest_T1, gb_up_T2R, hidden_again = _activation_backward(
+        gate_up_T2M, xa_T2R, b_up_OR, dhidden_TM, gb_down_TR, a_down_RM, scales_O, again=hidden_TM.numel() == 0
+    )
+    da_down_RM = product_float32(gb_down_TR.t(), hidden_TM if hidden_again is None else hidden_again)
+    db_up_OR = torch.empty_like(b_up_OR, dtype=torch.float32)
+    for member in range(2):
+        outs, ranks = slice(member * width, (member + 1) * width), slice(member * rank, (member + 1) * rank)
+        db_up_OR[outs] = product_float32(dgate_up_T2M[:, outs].t(), xa_T2R[:, ranks])
+    dgate_up_fp8, scales = _to_fp8(dgate_up_T2M, largest_T1, scales_O) if scales_O is not None else (None, None)
+    dx_TI = frozen_product_backward(dgate_up_T2M, dgate_up_fp8, scales, up_weight)
+    dx_TI.addmm_(gb_up_T2R, a_up_GI)
+    return dx_TI, product_float32(gb_up_T2R.t(), x_TI), db_up_OR, da_down_RM, db_down_IR
+
+
+@fused_mlp_backward.register_fake
+def _(
+    grad_TI: Tensor,
+    grad_fp8_TI: Tensor | None,
+    grad_scales_T1: Tensor | None,
+    x_TI: Tensor,
+    gate_up_T2M: Tensor,
+    xa_T2R: Tensor,
+    hidden_TM: Tensor,
+    ha_TR: Tensor,
+    up_weight: Sequence[Tensor],
+    a_up_GI: Tensor,
+    b_up_OR: Tensor,
+    down_weight: Sequence[Tensor],
+    a_down_RM: Tensor,
+    b_down_IR: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    halves = (a_up_GI, b_up_OR, a_down_RM, b_down_IR)
+    da_up, db_up, da_down, db_down = (half.new_empty(half.shape, dtype=torch.float32) for half in halves)
+    return x_TI.new_empty(x_TI.shape), da_up, db_up, da_down, db_down
+
+
+def _activation(
+    gate_up_T2M: Tensor, xa_T2R: Tensor, b_up_OR: Tensor, a_down_RM: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """silu(gate) * up [T, M], the largest magnitude of each row [T, 1], and the product with A of down [T, R]."""
+    tokens = gate_up_T2M.shape[0]
+    rank, width = a_down_RM.shape
+    chunks = triton.cdiv(width, _CHUNK)
+    hidden_TM = gate_up_T2M.new_empty(tokens, width)
+    largest_CT = gate_up_T2M.new_empty(chunks, tokens, dtype=torch.float32)
+    ha_CTR = gate_up_T2M.new_empty(chunks, tokens, rank, dtype=torch.float32)
+    _activation_kernel[(triton.cdiv(tokens, _ROWS), chunks)](
+        gate_up_T2M, xa_T2R, b_up_OR, a_down_RM, hidden_TM, largest_CT, ha_CTR,
+        tokens, width, rank, _CHUNK, _ROWS, _COLUMNS, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return hidden_TM, largest_CT.amax(0).unsqueeze(1), ha_CTR.sum(0).to(hidden_TM.dtype)
+
+
+def _activation_backward(
+    gate_up_T2M: Tensor,
+    xa_T2R: Tensor,
+    b_up_OR: Tensor,
+    dhidden_TM: Tensor,
+    gb_down_TR: Tensor,
+    a_down_RM: Tensor,
+    scales_O: Tensor | None,
+    *,
+    again: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradient of gate and up [T, 2M], its rows' largest after scaling [T, 1], its product with B [T, 2R].
+
+    ``dhidden_TM`` lacks the part that flows through A of down; it is added here. ``again`` returns the hidden
+    activation too.
+    """
+    tokens = gate_up_T2M.shape[0]
+    rank, width = a_down_RM.shape
+    chunks = triton.cdiv(width, _CHUNK)
+    dgate_up_T2M = torch.empty_like(gate_up_T2M)
+    hidden_TM = torch.empty_like(dhidden_TM) if again else None
+    largest_CT = gate_up_T2M.new_empty(chunks, tokens, dtype=torch.float32)
+    gb_CT2R = gate_up_T2M.new_empty(chunks, tokens, 2 * rank, dtype=torch.float32)
+    _activation_backward_kernel[(triton.cdiv(tokens, _ROWS), chunks)](
+        gate_up_T2M, xa_T2R, b_up_OR, dhidden_TM, gb_down_TR, a_down_RM,
+        scales_O if scales_O is not None else largest_CT, dgate_up_T2M,
+        hidden_TM if hidden_TM is not None else dgate_up_T2M, largest_CT, gb_CT2R,
+        tokens, width, rank, _CHUNK, _ROWS, _COLUMNS, scales_O is not None, again, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return dgate_up_T2M, largest_CT.amax(0).unsqueeze(1), gb_CT2R.sum(0).to(dgate_up_T2M.dtype), hidden_TM
+
+
+def _to_fp8(x_TW: Tensor, largest_T1: Tensor, column_scales_W: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As frozen.quantise_rows(x * column scales), where the largest of each row is known already."""
+    tokens, width = x_TW.shape
+    q_TW = torch.empty_like(x_TW, dtype=FP8)
+    largest_T1 = largest_T1.clamp(min=_TINY)
+    columns = 1024
+    _to_fp8_kernel[(triton.cdiv(tokens, 8), triton.cdiv(width, columns))](
+        x_TW, largest_T1, column_scales_W if column_scales_W is not None else largest_T1, q_TW,
+        tokens, width, FP8_MAX, 8, columns, column_scales_W is not None, num_warps=8,
+    )  # fmt: skip
+    return q_TW, largest_T1 / FP8_MAX
+
+
+@triton.jit
+def _activation_kernel(
+    gate_up, xa, b_up, a_down, hidden, largest, ha,
+    tokens, width, RANK: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    chunk = tl.program_id(1)
+    rank = tl.arange(0, RANK)
+    there = row < tokens
+    wide = row.to(tl.int64)[:, None]
+    xa_gate = tl.load(xa + wide * (2 * RANK) + rank[None, :], mask=there[:, None], other=0.0)
+    xa_up = tl.load(xa + wide * (2 * RANK) + RANK + rank[None, :], mask=there[:, None], other=0.0)
+    most = tl.zeros((ROWS,), dtype=tl.float32)
+    partial = tl.zeros((ROWS, RANK), dtype=tl.float32)
+    for start in range(0, CHUNK, COLUMNS):
+        column = chunk * CHUNK + start + tl.arange(0, COLUMNS)
+        inside = column < width
+        both = there[:, None] & inside[None, :]
+        gate = tl.load(gate_up + wide * (2 * width) + column[None, :], mask=both, other=0.0).to(tl.float32)
+        up = tl.load(gate_up + wide * (2 * width) + width + column[None, :], mask=both, other=0.0).to(tl.float32)
+        b_gate_t = tl.load(b_up + column[None, :] * RANK + rank[:, None], mask=inside[None, :], other=0.0)
+        b_up_t = tl.load(b_up + (width + column[None, :]) * RANK + rank[:, None], mask=inside[None, :], other=0.0)
+        gate = tl.dot(xa_gate, b_gate_t, gate)
+        up = tl.dot(xa_up, b_up_t, up)
+        value = (gate * tl.sigmoid(gate) * up).to(hidden.dtype.element_ty)
+        tl.store(hidden + wide * width + column[None, :], value, mask=both)
+        most = tl.maximum(most, tl.max(tl.abs(value.to(tl.float32)), axis=1))
+        a_t = tl.load(a_down + rank[None, :] * width + column[:, None], mask=inside[:, None], other=0.0)
+        partial = tl.dot(value, a_t, partial)
+    tl.store(largest + chunk * tokens + row, most, mask=there)
+    at = ha + (chunk * tokens + wide) * RANK + rank[None, :]
+    tl.store(at, partial, mask=there[:, None])
+
+
+@triton.jit
+def _activation_backward_kernel(
+    gate_up, xa, b_up, dhidden, gb_down, a_down, scales, dgate_up, hidden, largest, gb,
+    tokens, width, RANK: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    SCALED: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    chunk = tl.program_id(1)
+    rank = tl.arange(0, RANK)
+    there = row < tokens
+    wide = row.to(tl.int64)[:, None]
+    xa_gate = tl.load(xa + wide * (2 * RANK) + rank[None, :], mask=there[:, None], other=0.0)
+    xa_up = tl.load(xa + wide * (2 * RANK) + RANK + rank[None, :], mask=there[:, None], other=0.0)
+    gb_here = tl.load(gb_down + wide * RANK + rank[None, :], mask=there[:, None], other=0.0)
+    most = tl.zeros((ROWS,), dtype=tl.float32)
+    partial_gate = tl.zeros((ROWS, RANK), dtype=tl.float32)
+    partial_up = tl.zeros((ROWS, RANK), dtype=tl.float32)
+    kind = dgate_up.dtype.element_ty
+    for start in range(0, CHUNK, COLUMNS):
+        column = chunk * CHUNK + start + tl.arange(0, COLUMNS)
+        inside = column < width
+        both = there[:, None] & inside[None, :]
+        gate = tl.load(gate_up + wide * (2 * width) + column[None, :], mask=both, other=0.0).to(tl.float32)
+        up = tl.load(gate_up + wide * (2 * width) + width + column[None, :], mask=both, other=0.0).to(tl.float32)
+        grad = tl.load(dhidden + wide * width + column[None, :], mask=both, other=0.0).to(tl.float32)
+        b_gate_t = tl.load(b_up + column[None, :] * RANK + rank[:, None], mask=inside[None, :], other=0.0)
+        b_up_t = tl.load(b_up + (width + column[None, :]) * RANK + rank[:, None], mask=inside[None, :], other=0.0)
+        a_here = tl.load(a_down + rank[:, None] * width + column[None, :], mask=inside[None, :], other=0.0)
+        gate = tl.dot(xa_gate, b_gate_t, gate)
+        up = tl.dot(xa_up, b_up_t, up)
+        grad = tl.dot(gb_here, a_here, grad)
+        sigmoid = tl.sigmoid(gate)
+        if AGAIN:
+            tl.store(hidden + wide * width + column[None, :], (gate * sigmoid * up).to(kind), mask=both)
+        dup = (grad * gate * sigmoid).to(kind)
+        dgate = (grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid))).to(kind)
+        tl.store(dgate_up + wide * (2 * width) + column[None, :], dgate, mask=both)
+        tl.store(dgate_up + wide * (2 * width) + width + column[None, :], dup, mask=both)
+        if SCALED:
+            gate_scale = tl.load(scales + column, mask=inside, other=0.0)
+            up_scale = tl.load(scales + width + column, mask=inside, other=0.0)
+            most = tl.maximum(most, tl.max(tl.abs(dgate.to(tl.float32)) * gate_scale[None, :], axis=1))
+            most = tl.maximum(most, tl.max(tl.abs(dup.to(tl.float32)) * up_scale[None, :], axis=1))
+        partial_gate = tl.dot(dgate, tl.trans(b_gate_t), partial_gate)
+        partial_up = tl.dot(dup, tl.trans(b_up_t), partial_up)
+    tl.store(largest + chunk * tokens + row, most, mask=there)
+    at = gb + (chunk * tokens + wide) * (2 * RANK) + rank[None, :]
+    tl.store(at, partial_gate, mask=there[:, None])
+    tl.store(at + RANK, partial_up, mask=there[:, None])
+
+
+@triton.jit
+def _to_fp8_kernel(
+    x, largest, scales, q,
+    tokens, width, MOST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    both = (row < tokens)[:, None] & (column < width)[None, :]
+    at = row.to(tl.int64)[:, None] * width + column[None, :]
+    value = tl.load(x + at, mask=both, other=0.0).to(tl.float32)
+    if SCALED:
+        value *= tl.load(scales + column, mask=column < width, other=0.0)[None, :]
+    value *= (MOST / tl.load(largest + row, mask=row < tokens, other=1.0))[:, None]
+    tl.store(q + at, value.to(q.dtype.element_ty), mask=both)
