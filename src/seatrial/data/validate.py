@@ -40,7 +40,7 @@ def validate(path: Path, renderer: Renderer, *, all_rows: bool, train_on: TrainO
     Raises:
         UsageError: no such file, or a line that is not a record.
     """
-    sample = None if all_rows else _sample(path)
+    sample = None if all_rows else sample_of(path, SAMPLE_ROWS)
     rows = mask_ok = round_trip_ok = 0
     failures = []
     for number, (row_id, check) in enumerate(map_records(_check, (renderer, train_on, sample), path), 1):
@@ -59,6 +59,11 @@ def check_row(renderer: Renderer, row: Conversation, train_on: TrainOn = TrainOn
     rendered = renderer.render(row, train_on)
     if isinstance(rendered, Rejection):
         return RowCheck(False, False, rendered.reason, rendered.detail)
+    return check_rendered(renderer, row, rendered, train_on)
+
+
+def check_rendered(renderer: Renderer, row: Conversation, rendered: Rendered, train_on: TrainOn) -> RowCheck:
+    """All proofs on what the renderer gave for ``row``."""
     mask_fault = _mask_fault(renderer, row, rendered, train_on)
     round_trip_fault = _round_trip_fault(renderer, row, rendered, train_on)
     reason, _, detail = (mask_fault or round_trip_fault).partition(": ")
@@ -124,8 +129,8 @@ def _check(
     return row.id, check_row(renderer, row, train_on) if sample is None or number in sample else None
 
 
-def _sample(path: Path) -> frozenset[int] | None:
-    """Numbers of the rows to check; None when there are few enough to check all."""
+def sample_of(path: Path, size: int) -> frozenset[int]:
+    """Numbers, from 1, of ``size`` rows drawn at random, always the same; of all rows when there are no more."""
     with records_file(path).open("rb") as lines:
         rows = sum(1 for _ in lines)
-    return None if rows <= SAMPLE_ROWS else frozenset(random.Random(0).sample(range(1, rows + 1), SAMPLE_ROWS))
+    return frozenset(random.Random(0).sample(range(1, rows + 1), min(rows, size)))
