@@ -15,7 +15,7 @@ from seatrial.data.validate import check_rendered, sample_of
 from seatrial.errors import SeatrialError, UsageError
 
 PROVEN_ROWS = 100
-"""So many rows are proven before they are trained on: a fraction of a second's work. `seatrial data validate --all` proves all."""
+"""Rows that are proven before any is trained on, in a fraction of a second."""
 
 
 @dataclass(frozen=True)
