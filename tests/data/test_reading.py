@@ -46,6 +46,18 @@ def test_parquet(tmp_path: Path) -> None:
     assert rows_of(file) == [(1, {"a": 1, "b": ["x"]}), (2, {"a": None, "b": []})]
 
 
+def test_a_dataset_that_was_saved_to_disk(tmp_path: Path) -> None:
+    """A folder as ``Dataset.save_to_disk`` and the hub's cache leave it: descriptions beside the rows."""
+    table = pyarrow.Table.from_pylist([{"a": 1, "b": [{"c": "x"}]}, {"a": None, "b": []}])
+    with pyarrow.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as stream:
+        stream.write_table(table)
+    for name in ("dataset_info.json", "state.json", "fetched.json", ".cache/huggingface/rows.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{\n}")
+    (file,) = input_files(tmp_path)
+    assert rows_of(file) == [(1, {"a": 1, "b": [{"c": "x"}]}), (2, {"a": None, "b": []})]
+
+
 def test_a_broken_line_after_a_good_one_is_a_row(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"a": 1}\n{"b": \n')
@@ -74,10 +86,11 @@ def test_what_is_not_json_is_refused_with_its_line(tmp_path: Path, content: str,
     assert message in str(caught.value)
 
 
-def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "rows.parquet"
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_what_is_no_table_is_refused(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"rows.{kind}"
     file.write_text("{}")
-    with pytest.raises(UsageError, match="not a parquet file"):
+    with pytest.raises(UsageError, match=f"not a file of type {kind}"):
         list(read_rows(file))
 
 

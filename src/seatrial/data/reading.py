@@ -9,12 +9,16 @@ import msgspec
 
 from seatrial.errors import UsageError
 
-SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".arrow")
+# What stands beside the rows of a dataset: written by the `datasets` library, by the hub, and by `seatrial data fetch`.
+NOT_ROWS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "fetched.json"})
 BOM = b"\xef\xbb\xbf"
 
 
 def input_files(path: Path, pattern: str = "*") -> list[Path]:
     """The file itself, or the readable files below a folder whose path there matches ``pattern``, in sorted order.
+
+    Hidden files and the descriptions that come with a dataset are passed over.
 
     Raises:
         UsageError: nothing there, or nothing readable.
@@ -23,7 +27,8 @@ def input_files(path: Path, pattern: str = "*") -> list[Path]:
         return [path]
     if not path.is_dir():
         raise UsageError(f"{path}: no such file or folder")
-    readable = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    found_files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    readable = [file for file in found_files if file.name not in NOT_ROWS and not _is_hidden(file.relative_to(path))]
     files = [file for file in readable if fnmatch(str(file.relative_to(path)), pattern)]
     if not files:
         found = f"; found {', '.join(str(file.relative_to(path)) for file in readable[:5])}" if readable else ""
@@ -31,8 +36,12 @@ def input_files(path: Path, pattern: str = "*") -> list[Path]:
     return files
 
 
+def _is_hidden(inside: Path) -> bool:
+    return any(part.startswith(".") for part in inside.parts)
+
+
 def read_rows(file: Path) -> Iterator[tuple[int, bytes]]:
-    """``(line, text)`` of each row, 1-based; in an array or a parquet file the row's number stands for the line.
+    """``(line, text)`` of each row, 1-based; in any other file the row's number stands for the line.
 
     JSON lines are read one by one. A JSON array is split by a parser that runs over the mapped file, so that memory
     holds a reference of some 100 bytes a row and the operating system pages the text in and out. Blank lines are no
@@ -41,8 +50,8 @@ def read_rows(file: Path) -> Iterator[tuple[int, bytes]]:
     Raises:
         UsageError: unreadable, empty, or not JSON; names the line.
     """
-    if file.suffix == ".parquet":
-        yield from _parquet(file)
+    if file.suffix in (".parquet", ".arrow"):
+        yield from _table(file)
         return
     try:
         with file.open("rb") as lines:
@@ -103,17 +112,23 @@ def _require_json(file: Path, number: int, line: bytes) -> None:
         raise UsageError(f"{file}:{number}: not JSON: {error}; expected JSON lines or a JSON array") from error
 
 
-def _parquet(file: Path) -> Iterator[tuple[int, bytes]]:
+def _table(file: Path) -> Iterator[tuple[int, bytes]]:
+    """Rows of a parquet file, or of the stream format that ``Dataset.save_to_disk`` writes."""
+    kind = file.suffix[1:]
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UsageError(f"{file}: reading parquet needs pyarrow: pip install 'seatrial[parquet]'") from error
+        raise UsageError(f"{file}: reading {kind} needs pyarrow: pip install 'seatrial[parquet]'") from error
     number = 0
     try:
-        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=1000):
+        if kind == "parquet":
+            batches = pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=1000)
+        else:
+            batches = iter(pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))))
+        for batch in batches:
             for row in batch.to_pylist():
                 number += 1
                 yield number, msgspec.json.encode(row)
     except (OSError, pyarrow.ArrowException) as error:
-        raise UsageError(f"{file}: not a parquet file: {error}") from error
+        raise UsageError(f"{file}: not a file of type {kind}: {' '.join(str(error).split())}") from error
