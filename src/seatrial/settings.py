@@ -38,7 +38,7 @@ class ModelSettings(Frozen):
     )
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of the stored parameters")
     compute: Literal["float32", "bfloat16"] = Field("bfloat16", description="of matrix products (autocast)")
-    base: Literal["plain", "fp8"] = Field(
+    base: Literal["plain", "fp8", "nf4"] = Field(
         "plain", description="how weights frozen under LoRA are stored: 'plain' as dtype says, or quantised once"
     )
     compile: Literal["auto", "on", "off"] = Field(

@@ -106,11 +106,15 @@ def test_torch_stays_where_it_lives() -> None:
             assert "torch" not in names, f"{where}: import torch inside the function that needs it"
 
 
+SHIPPED = ("gpu", "nf4", "demo", "parquet")
+
+
 def test_dependencies_are_declared_and_used() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     declared = {
-        _module(line) for line in (*project["dependencies"], *extras["gpu"], *extras["demo"], *extras["parquet"])
+        _module(line)
+        for line in (*project["dependencies"], *(line for name in SHIPPED for line in extras[name]))
     }
     used = {name.partition(".")[0] for path in modules() for _, name in imports_of(path)}
     used -= {*sys.stdlib_module_names, "seatrial"}

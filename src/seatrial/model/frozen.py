@@ -12,7 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-BaseKind = Literal["dense", "fp8"]
+from seatrial.model.nf4 import dequantise_nf4
+
+BaseKind = Literal["dense", "fp8", "nf4"]
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
@@ -55,7 +57,7 @@ def frozen_product(
 ) -> Tensor:
     """x W^T + bias: [T, O] in the type of x."""
     if x_fp8_TI is None or x_scales_T1 is None:
-        return torch.nn.functional.linear(x_TI, weight[0].to(x_TI.dtype), bias_O)
+        return torch.nn.functional.linear(x_TI, _matrix(weight, x_TI.dtype), bias_O)
     y_TO = fp8_product(x_fp8_TI, x_scales_T1, weight[0], weight[1], x_TI.dtype)
     return y_TO if bias_O is None else y_TO.add_(bias_O)
 
@@ -65,9 +67,14 @@ def frozen_product_backward(
 ) -> Tensor:
     """grad W: [T, I] in the type of the gradient."""
     if grad_fp8_TO is None or grad_scales_T1 is None:
-        return grad_TO @ weight[0].to(grad_TO.dtype)
+        return grad_TO @ _matrix(weight, grad_TO.dtype)
     q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
     return fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype)
+
+
+def _matrix(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """W_OI in ``dtype``; from 4 bits it is made anew for each product, and gone after it."""
+    return dequantise_nf4(weight, dtype) if weight[0].dtype == torch.uint8 else weight[0].to(dtype)
 
 
 @torch.library.custom_op("seatrial::adapted_product", mutates_args=())
@@ -84,6 +91,7 @@ def adapted_product(
     """y = x W^T + bias + (x A^T) B^T, member by member, and x A^T, which the backward needs: [T, O], [T, G].
 
     ``weight`` is (W_OI,) or, in fp8, (Q_OI, scales_O) with an optional Q_IO; then x comes in both formats.
+    In nf4 it is what ``quantise_nf4`` returns.
     """
     y_TO = frozen_product(x_TI, x_fp8_TI, x_scales_T1, weight, bias_O)
     xa_TG = x_TI @ a_GI.t()

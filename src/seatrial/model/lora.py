@@ -23,6 +23,7 @@ from seatrial.model.frozen import (
     gradient_factor,
     quantise_rows,
 )
+from seatrial.model.nf4 import quantise_nf4
 
 # Layers of one parent that are called one after another with the same input, in Hugging Face's names.
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -62,18 +63,25 @@ class AdaptedLinear(nn.Module):
     def scale(self) -> float:
         return self.alpha / self.rank
 
-    def quantise(self, *, transposed: bool) -> None:
-        """Store the base in float8, once. ``transposed`` keeps a second copy laid out for the backward product."""
+    def quantise(self, *, kind: BaseKind = "fp8", transposed: bool = False) -> None:
+        """Store the base in float8 or 4 bits, once. ``transposed``: keep a second float8 copy for the backward pass."""
+        assert self.kind == "dense", "a base is quantised once"
+        self.kind = kind
+        if kind == "nf4":
+            stored = [_frozen(part) for part in quantise_nf4(self.weight_OI)]
+            self.weight_OI, self.block_scales_OK, self.scales_OS, self.offsets_O = stored
+            return
         q_OI, scales_O1 = quantise_rows(self.weight_OI)
         self.weight_OI = _frozen(q_OI)
         self.scales_O = _frozen(scales_O1.squeeze(1))
         if transposed:
             self.weight_IO = _frozen(q_OI.t().contiguous())
-        self.kind = "fp8"
 
     def stored(self) -> list[Tensor]:
         """The base as the frozen products take it."""
-        weight = [self.weight_OI]
+        weight: list[Tensor] = [self.weight_OI]
+        if self.kind == "nf4":
+            weight += [self.block_scales_OK, self.scales_OS, self.offsets_O]
         if self.kind == "fp8":
             weight.append(self.scales_O)
             if hasattr(self, "weight_IO"):
@@ -196,10 +204,10 @@ def apply_lora(model: nn.Module, *, targets: Sequence[str], rank: int, alpha: fl
             setattr(parent, name, _Member(group, index))
 
 
-def quantise_base(model: nn.Module, *, transposed: bool) -> None:
-    """Store the base of every adapted layer in float8, one after another."""
+def quantise_base(model: nn.Module, *, kind: BaseKind = "fp8", transposed: bool) -> None:
+    """Store the base of every adapted layer in float8 or 4 bits, one after another."""
     for _, layer in adapted_layers(model):
-        layer.quantise(transposed=transposed)
+        layer.quantise(kind=kind, transposed=transposed)
 
 
 def _groups(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -79,8 +79,8 @@ def train(settings: TrainSettings) -> None:
                 alpha=settings.lora.alpha,
                 seed=settings.run.seed,
             )
-            if settings.model.base == "fp8":
-                quantise_base(model, transposed=settings.parallel.plan == "replicate")
+            if settings.model.base != "plain":
+                quantise_base(model, kind=settings.model.base, transposed=settings.parallel.plan == "replicate")
             model.enable_input_require_grads()  # all blocks then look alike, and are compiled once
         packed = PackLoss(model)
         if settings.parallel.plan == "shard":
