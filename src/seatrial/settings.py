@@ -73,6 +73,9 @@ class LoraSettings(Frozen):
 class OptimizerSettings(Frozen):
     """AdamW (arXiv 1711.05101) and its schedule."""
 
+    kind: Literal["adamw", "adamw8bit"] = Field(
+        "adamw", description="'adamw8bit': moments in 8 bits, moved out of a GPU whose memory runs short"
+    )
     learning_rate: Annotated[float, Field(gt=0)] = 2e-4
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     warmup_steps: NotNegative = 0

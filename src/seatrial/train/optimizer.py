@@ -5,14 +5,32 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
+from seatrial.errors import UsageError
 from seatrial.settings import OptimizerSettings
+from seatrial.train.adamw8bit import AdamW8bit
 
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
+def build_optimizer(trainable: Mapping[str, nn.Parameter], settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """AdamW with its state made at once, so that a checkpoint has the same tensors before and after the first step.
 
-def build_optimizer(trainable: Mapping[str, nn.Parameter], settings: OptimizerSettings) -> torch.optim.AdamW:
-    """AdamW with its state made at once, so that a checkpoint has the same tensors before and after the first step."""
+    Raises:
+        UsageError: 8-bit moments without a GPU or of sharded parameters.
+    """
+    if settings.kind == "adamw8bit":
+        for parameter in trainable.values():
+            if isinstance(parameter, DTensor):
+                raise UsageError("optimizer.kind: adamw8bit has blocks that shards would cut; use adamw, or replicate")
+            if not parameter.is_cuda:
+                raise UsageError("optimizer.kind: adamw8bit needs an NVIDIA GPU, and there is none here; use adamw")
+        return AdamW8bit(
+            trainable.values(),
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+        )
     optimizer = torch.optim.AdamW(
         trainable.values(),
         lr=settings.learning_rate,
@@ -30,13 +48,13 @@ def build_optimizer(trainable: Mapping[str, nn.Parameter], settings: OptimizerSe
     return optimizer
 
 
-def training_state(trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+def training_state(trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Everything that training changes, by name: weights and moments. Loading into these tensors restores it."""
     state: dict[str, Tensor] = {}
     for name, parameter in trainable.items():
         state[f"weight/{name}"] = parameter.detach()
-        for moment in _MOMENTS:
-            state[f"{moment}/{name}"] = optimizer.state[parameter][moment]
+        for part, tensor in optimizer.state[parameter].items():
+            state[f"{part}/{name}"] = tensor
     return state
 
 
