@@ -40,7 +40,7 @@ class AdaptedMLP(nn.Module):
 
 
 def fuse_mlps(model: nn.Module, *, keep_hidden: bool) -> int:
-    """Replace every gated MLP that the kernels can compute; returns how many were.
+    """Replace every gated MLP that the kernels can compute; returns how many were. For a model that runs on a GPU.
 
     Args:
         keep_hidden: keep the hidden activation [T, M] for the backward pass rather than compute it again.
@@ -56,8 +56,8 @@ def _fused(mlp: nn.Module, keep_hidden: bool) -> AdaptedMLP | None:
     up, down = (getattr(mlp, name, None) for name in ("gate_proj_up_proj", "down_proj"))
     if not isinstance(up, AdaptedLinear) or not isinstance(down, AdaptedLinear) or up.rank != down.rank:
         return None
-    silu = isinstance(getattr(mlp, "act_fn", None), nn.SiLU)
-    if not silu or up.bias_O is not None or down.bias_O is not None or up.weight_OI.device.type != "cuda":
+    silu = type(getattr(mlp, "act_fn", None)).__name__ in ("SiLU", "SiLUActivation")  # torch's, or transformers' own
+    if not silu or up.bias_O is not None or down.bias_O is not None:
         return None
     from seatrial.model.fused_mlp import supports
 
