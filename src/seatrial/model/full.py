@@ -205,6 +205,13 @@ def trained_layers(model: nn.Module) -> Iterator[tuple[str, TrainedLinear]]:
             yield name, module
 
 
+def quantise_weights(model: nn.Module) -> None:
+    """Once a step: take every float8 layer's weight as it is now. A sharded model must be gathered."""
+    for _, layer in trained_layers(model):
+        if layer.fp8 is not None:
+            layer.quantise()
+
+
 def weights_by_layer(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors named as the parameters of the grouped ``model``, by the names of its plain layers; parts are views."""
     plain = dict(tensors)
@@ -220,7 +227,7 @@ def weights_by_layer(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def _fits_units(linears: Sequence[nn.Linear]) -> bool:
-    return all(size % MULTIPLE == 0 for linear in linears for size in linear.weight.shape)
+    return linears[0].in_features % MULTIPLE == 0 and sum(layer.out_features for layer in linears) % MULTIPLE == 0
 
 
 def _joined(parameters: Sequence[Tensor]) -> nn.Parameter:

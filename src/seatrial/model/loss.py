@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 
 from seatrial.data.pack import IGNORED
+from seatrial.model.frozen import product_float32
 
 CHUNK = 2048
 """Positions whose logits exist at one time. 2,048 rows fill an H100; 128,256 logits of each take 0.5 GiB in bf16."""
+
+CHUNK_OF_A_TRAINED_HEAD = 8192
+"""Every chunk adds to a gradient of the head's own size in float32 (2 GiB): fewer chunks spare that traffic."""
 
 
 def summed_cross_entropy(hidden_SE: Tensor, head_VE: Tensor, targets_S: Tensor) -> Tensor:
@@ -36,17 +40,20 @@ class _SummedCrossEntropy(torch.autograd.Function):
             hidden, head = hidden_SE, head_VE
         loss = torch.zeros((), device=hidden.device, dtype=torch.float32)
         dhidden = torch.empty_like(hidden)
-        dhead = torch.zeros_like(head_VE, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        trained = bool(ctx.needs_input_grad[1])
+        dhead = torch.zeros_like(head_VE, dtype=torch.float32) if trained and not len(hidden) else None
+        chunk = CHUNK_OF_A_TRAINED_HEAD if trained else CHUNK
         gradient = _compiled if hidden.is_cuda else _loss_and_gradient
         with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, hidden.shape[0], CHUNK):
-                here = slice(start, start + CHUNK)
+            for start in range(0, hidden.shape[0], chunk):
+                here = slice(start, start + chunk)
                 logits_CV = hidden[here] @ head.t()
                 chunk_loss, dlogits_CV = gradient(logits_CV, targets_S[here])
                 loss += chunk_loss
                 torch.mm(dlogits_CV, head, out=dhidden[here])
-                if dhead is not None:
-                    dhead += dlogits_CV.t() @ hidden[here]
+                if trained:
+                    part = product_float32(dlogits_CV.t(), hidden[here])
+                    dhead = part if dhead is None else dhead.add_(part)
         ctx.save_for_backward(dhidden, dhead)
         ctx.kinds = hidden_SE.dtype, head_VE.dtype
         return loss
@@ -56,7 +63,8 @@ class _SummedCrossEntropy(torch.autograd.Function):
         dhidden, dhead = ctx.saved_tensors
         return (
             (dhidden * grad).to(ctx.kinds[0]),
-            None if dhead is None else (dhead * grad).to(ctx.kinds[1]),
+            # In one pass: the head's gradient is the largest tensor of the step.
+            None if dhead is None else torch.mul(dhead, grad, out=torch.empty_like(dhead, dtype=ctx.kinds[1])),
             None,
         )
 

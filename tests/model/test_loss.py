@@ -1,0 +1,42 @@
+"""The chunked loss is the cross-entropy of the whole, with its gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seatrial.data.pack import IGNORED
+from seatrial.model import loss as module
+from seatrial.model.loss import summed_cross_entropy
+
+
+@pytest.mark.parametrize("positions", [0, 1, 7, 24])
+@pytest.mark.parametrize("trained_head", [True, False])
+def test_chunks_add_up_to_the_whole(positions: int, trained_head: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 8)
+    monkeypatch.setattr(module, "CHUNK_OF_A_TRAINED_HEAD", 16)
+    torch.manual_seed(0)
+    hidden, head = torch.randn(positions, 12, requires_grad=True), torch.randn(30, 12, requires_grad=trained_head)
+    targets = torch.randint(30, (positions,))
+    targets[1::5] = IGNORED
+    expected = F.cross_entropy(hidden @ head.t(), targets, reduction="sum", ignore_index=IGNORED)
+    found = summed_cross_entropy(hidden, head, targets)
+    torch.testing.assert_close(found, expected)
+    inputs = (hidden, head) if trained_head else (hidden,)
+    for gradient, right in zip(
+        torch.autograd.grad(found / 3, inputs), torch.autograd.grad(expected / 3, inputs), strict=True
+    ):
+        torch.testing.assert_close(gradient, right)
+
+
+def test_a_narrow_head_gets_a_gradient_of_its_own_type() -> None:
+    torch.manual_seed(0)
+    hidden, head = (torch.randn(n, 16).bfloat16().requires_grad_() for n in (40, 64))
+    targets = torch.randint(64, (40,))
+    loss = summed_cross_entropy(hidden, head, targets)
+    loss.backward()
+    wide = [tensor.detach().float().requires_grad_() for tensor in (hidden, head)]
+    F.cross_entropy(wide[0] @ wide[1].t(), targets, reduction="sum").backward()
+    for narrow, right in zip((hidden, head), wide, strict=True):
+        assert narrow.grad is not None and right.grad is not None
+        assert narrow.grad.dtype == torch.bfloat16
+        assert (narrow.grad.float() - right.grad).norm() < 0.02 * right.grad.norm()
