@@ -134,13 +134,13 @@ _MAY_FOLLOW = {"system": ("",), "user": ("", "system", "assistant"), "assistant"
 
 def _with_responses_in_order(conversation: Conversation) -> Conversation:
     """Each response where its call stands among the parallel ones: most chat templates write nothing else to tell."""
+    parallel = [number for number, message in enumerate(conversation.messages) if len(message.tool_calls) > 1]
     messages = list(conversation.messages)
-    for number, message in enumerate(messages):
-        if len(message.tool_calls) > 1:
-            place = {call.id: position for position, call in enumerate(message.tool_calls)}
-            answers = slice(number + 1, number + 1 + len(place))
-            messages[answers] = sorted(messages[answers], key=lambda answer: place[answer.tool_call_id])
-    if tuple(messages) == conversation.messages:
+    for number in parallel:
+        place = {call.id: position for position, call in enumerate(messages[number].tool_calls)}
+        answers = slice(number + 1, number + 1 + len(place))
+        messages[answers] = sorted(messages[answers], key=lambda answer: place[answer.tool_call_id])
+    if not parallel or tuple(messages) == conversation.messages:
         return conversation
     repairs = (*conversation.repairs, "responses_reordered")
     return msgspec.structs.replace(conversation, messages=tuple(messages), repairs=repairs)
