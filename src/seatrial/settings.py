@@ -44,6 +44,11 @@ class ModelSettings(Frozen):
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile of each decoder block; auto: on a GPU, unless run.deterministic"
     )
+    activation_checkpointing: Literal["auto", "none", "selective", "full"] = Field(
+        "auto",
+        description="what the backward pass computes again: 'selective' the MLP's wide products, 'full' whole blocks; "
+        "auto: as little as the GPUs' memory allows",
+    )
 
 
 class DataSettings(Frozen):
@@ -91,8 +96,13 @@ class OptimizerSettings(Frozen):
 class ParallelSettings(Frozen):
     """How the model is laid over the processes."""
 
-    plan: Literal["replicate", "shard"] = Field(
-        "replicate", description="'replicate': whole model on each GPU; 'shard': FSDP2 over all GPUs"
+    plan: Literal["auto", "replicate", "shard", "hybrid"] = Field(
+        "auto",
+        description="'replicate': whole model on each GPU; 'shard': FSDP2 over all GPUs; 'hybrid': FSDP2 within a node, "
+        "copies across; auto: the fastest that fits the GPUs' memory",
+    )
+    shard_size: Positive | None = Field(
+        None, description="GPUs that share a copy of the model under hybrid; null: those of a node"
     )
 
 

@@ -1,46 +1,138 @@
-"""How the model lies over the processes: plain functions, applied in a fixed order, that take values."""
+"""How a model is laid over the processes: plain functions, applied in a fixed order, that take values."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from seatrial.model.packed import PackLoss, decoder_blocks
 
+BUCKET_BYTES = 25_000_000
+"""Gradients summed in one collective: what PyTorch's own DDP takes, and about a block's adapters at rank 64."""
 
-def shard(packed: PackLoss, *, world_size: int, device_type: str) -> None:
-    """Shard every parameter over all processes (FSDP2), one group per decoder block and one for the rest.
+
+def process_mesh(world_size: int, shard_size: int, device_type: str) -> DeviceMesh:
+    """The processes as FSDP wants them: in one row when all share one copy of the model, else copies x shards.
+
+    Ranks of one node are neighbours, so that a shard size of at most a node's GPUs keeps gathering inside the node.
+    """
+    if shard_size == world_size:
+        return init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
+    return init_device_mesh(device_type, (world_size // shard_size, shard_size), mesh_dim_names=("replicate", "shard"))
+
+
+def shard(packed: PackLoss, mesh: DeviceMesh, *, reshard_after_forward: bool) -> None:
+    """Shard every parameter over the last dimension of ``mesh`` (FSDP2), and keep copies along the first of two.
+
+    Parameters travel as they are stored, float8 and its scales too. A group for each block; the embedding and the
+    head are the two largest matrices and each has its own, unless they are one and the same; the rest is small.
 
     FSDP averages gradients over ranks by default. Our loss is already divided by the *global* number of trained
     tokens, so they must be summed: hence the divide factor of 1.
+
+    Args:
+        reshard_after_forward: give a block's gathered parameters back after its forward pass, and gather them again
+            for its backward pass.
     """
-    mesh = init_device_mesh(device_type, (world_size,))
-    for block in decoder_blocks(packed.model):
-        fully_shard(block, mesh=mesh)
-    fully_shard(packed, mesh=mesh)
+    blocks = [
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard_after_forward)
+        for block in decoder_blocks(packed.model)
+    ]
+    ends: list[FSDPModule] = []
+    embedding = packed.model.get_input_embeddings()
+    assert isinstance(embedding, nn.Module)
+    if embedding.weight is not packed.head.head.weight:
+        ends = [fully_shard(end, mesh=mesh, reshard_after_forward=True) for end in (embedding, packed.head)]
+        for end in ends:
+            # Neither looks at its weight in the backward pass: an embedding adds up gradients by index, and the loss
+            # has computed the gradients in its forward pass.
+            end.set_unshard_in_backward(False)
+    fully_shard(packed, mesh=mesh, reshard_after_forward=False)
+    # The next block's gathering is asked for before this block's products are, so that it hides behind them.
+    for block, following in pairwise(blocks):
+        block.set_modules_to_forward_prefetch([following])
+        following.set_modules_to_backward_prefetch([block])
+    if blocks and ends:
+        blocks[-1].set_modules_to_forward_prefetch([ends[-1]])
     for module in packed.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sum
 
 
-def all_reduce_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Sum the gradients over all ranks, in one buffer. A parameter no local pack reached counts as zero.
+class GradientSum:
+    """Sums gradients over the ranks while the backward pass is still computing others. FSDP sums those it shards.
 
-    Collective: all ranks must call it with the same parameters.
+    For a model that every rank holds whole: buckets, their order and the order within them follow from the parameters
+    alone, so every rank runs the same collectives, and the sums do not depend on when a gradient came. Gradients are
+    views of the summed buckets afterwards.
     """
+
+    def __init__(self, packed: PackLoss, parameters: Sequence[nn.Parameter]) -> None:
+        self._sharded = packed if isinstance(packed, FSDPModule) else None
+        alone = self._sharded is not None or dist.get_world_size() == 1
+        # A backward pass reaches the last parameters first.
+        self._buckets = [] if alone else _buckets(list(reversed(parameters)))
+        self._bucket_of = {parameter: i for i, bucket in enumerate(self._buckets) for parameter in bucket}
+        self._missing: list[int] | None = None
+        self._under_way: list[tuple[Tensor, dist.Work]] = []
+        for parameter in self._bucket_of:
+            parameter.register_post_accumulate_grad_hook(self._arrived)
+
+    def before_backward(self, *, last: bool) -> None:
+        """Announce a backward pass. What the last one of a step completes is sent off at once."""
+        if self._sharded is not None:
+            self._sharded.set_requires_all_reduce(last)  # across copies once a step; within one, pieces are small
+        elif last:
+            self._missing = [len(bucket) for bucket in self._buckets]
+
+    def wait(self) -> None:
+        """Until all gradients are sums over the ranks. A parameter that no local pack reached counts as zero.
+
+        Collective: all ranks must call it, once a step.
+        """
+        while len(self._under_way) < len(self._buckets):
+            self._send()
+        for (flat, work), bucket in zip(self._under_way, self._buckets, strict=True):
+            work.wait()
+            for parameter, summed in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+                parameter.grad = summed.view_as(parameter)
+        self._under_way, self._missing = [], None
+
+    def _arrived(self, parameter: Tensor) -> None:
+        if self._missing is None:
+            return
+        assert isinstance(parameter, nn.Parameter)
+        self._missing[self._bucket_of[parameter]] -= 1
+        while len(self._under_way) < len(self._buckets) and self._missing[len(self._under_way)] == 0:
+            self._send()
+
+    def _send(self) -> None:
+        bucket = self._buckets[len(self._under_way)]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        for parameter in bucket:
+            parameter.grad = None
+        work = dist.all_reduce(flat, async_op=True)
+        assert work is not None
+        self._under_way.append((flat, work))
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    buckets: list[list[nn.Parameter]] = []
+    held = BUCKET_BYTES
     for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat)
-    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(summed.view_as(gradient))
+        size = parameter.numel() * parameter.element_size()
+        if held + size > BUCKET_BYTES or parameter.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(parameter)
+        held += size
+    return buckets
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:

@@ -19,6 +19,8 @@ class World:
     rank: int
     size: int
     device: torch.device
+    local_size: int = 1
+    """Processes of this node."""
 
     @property
     def is_first(self) -> bool:
@@ -43,7 +45,7 @@ def joined_world(*, timeout_seconds: float) -> Iterator[World]:
     timeout = timedelta(seconds=timeout_seconds)
     dist.init_process_group(backend, store=_store(timeout), rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(rank, size, device)
+        yield World(rank, size, device, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
     finally:
         dist.destroy_process_group()
 

@@ -3,16 +3,24 @@
 Shapes: B = 1, T tokens of a pack, S trained positions among them, E hidden width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
+import torch._dynamo
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from transformers import PreTrainedModel
 
 from seatrial.data.pack import IGNORED, Pack
+from seatrial.errors import UsageError
 from seatrial.model.loss import CHUNK, summed_cross_entropy
+
+Checkpointing = Literal["none", "selective", "full"]
+"""Which activations are computed again in the backward pass: nothing, the MLP's wide ones, all but a block's input."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +66,24 @@ def _to(device: torch.device, tensor: Tensor) -> Tensor:
 
 
 class PackLoss(nn.Module):
-    """Hugging Face's decoder and head with the loss at the end, so that the head sees trained positions only."""
+    """Hugging Face's decoder and head with the loss at the end, so that the head sees trained positions only.
+
+    Raises:
+        UsageError: the model is built in another way than we know.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
+        decoder_blocks(model)
+        head = model.get_output_embeddings()
+        bias: Tensor | None = getattr(head, "bias", None)
+        if not isinstance(head, nn.Linear) or bias is not None:
+            raise UsageError(
+                f"model.path: {type(model).__name__}: looked for a head that is a linear layer without bias "
+                f"(get_output_embeddings), found {type(head).__name__}"
+            )
         self.model = model
+        self.head = HeadLoss(head)
 
     def forward(self, pack: PackInput) -> Tensor:
         """Summed cross-entropy of one pack, float32, a scalar."""
@@ -74,25 +95,91 @@ class PackLoss(nn.Module):
             max_length_q=pack.longest,
         ).last_hidden_state
         hidden_SE = hidden_BTE[0].index_select(0, pack.trained_at_S)
-        head = self.model.get_output_embeddings()
-        assert isinstance(head, nn.Linear) and head.bias is None, "the head of this model is no plain matrix"
-        return summed_cross_entropy(hidden_SE, head.weight, pack.targets_S)
+        loss: Tensor = self.head(hidden_SE, pack.targets_S)
+        return loss
+
+
+class HeadLoss(nn.Module):
+    """The head and the loss, one module: its weight is used here and nowhere else, so it can be sharded by itself."""
+
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden_SE: Tensor, targets_S: Tensor) -> Tensor:
+        """Summed cross-entropy, float32, a scalar."""
+        return summed_cross_entropy(hidden_SE, self.head.weight, targets_S)
 
 
 def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:
-    """The repeated blocks of a Hugging Face decoder."""
-    blocks = getattr(model.get_decoder(), "layers", None)
-    assert isinstance(blocks, nn.ModuleList), f"{type(model).__name__}: no list of decoder blocks called 'layers'"
+    """The repeated blocks of a Hugging Face decoder.
+
+    Raises:
+        UsageError: there is no list of them where Llama, Qwen and Mistral have it.
+    """
+    decoder = model.get_decoder()
+    blocks = getattr(decoder, "layers", None)
+    if not isinstance(blocks, nn.ModuleList):
+        there = ", ".join(name for name, _ in decoder.named_children()) or "no module at all"
+        raise UsageError(
+            f"model.path: {type(model).__name__}: looked for a list of decoder blocks called 'layers', as Llama, Qwen "
+            f"and Mistral have it, and did not find it in {type(decoder).__name__}, which has {there}"
+        )
     return list(blocks)
 
 
 def compile_blocks(model: PreTrainedModel) -> None:
-    """Compile each decoder block and the last norm: the blocks share one piece of code, so one compilation."""
+    """Compile each decoder block and the last norm: the blocks share one piece of code, so one compilation.
+
+    What is compiled is ``forward``: hooks, those that gather a sharded block too, stay outside.
+    """
     for block in decoder_blocks(model):
-        block.compile()
+        _replace_forward(block, torch.compile(block.forward))
     norm = getattr(model.get_decoder(), "norm", None)
     if isinstance(norm, nn.Module):
         norm.compile()
+
+
+def checkpoint_activations(model: PreTrainedModel, kind: Checkpointing) -> None:
+    """Compute some activations again in the backward pass rather than keep them. Call after :func:`compile_blocks`.
+
+    full: a block keeps its input alone, and runs a second time, outside the compiled code. selective: of the MLP only
+    the product that narrows (down) is kept; the wide gate and up, and what follows them, are computed again. Those are
+    57 % of a Llama block's activations for half of its forward products.
+
+    Raises:
+        UsageError: selective, and a block has no MLP under that name.
+    """
+    for block in decoder_blocks(model):
+        if kind == "full":
+            _replace_forward(block, partial(checkpoint, block.forward, use_reentrant=False))
+        elif kind == "selective":
+            mlp = getattr(block, "mlp", None)
+            if not isinstance(mlp, nn.Module):
+                there = ", ".join(name for name, _ in block.named_children())
+                raise UsageError(
+                    f"model.activation_checkpointing: selective looked for 'mlp' in {type(block).__name__} and did not "
+                    f"find it among {there}; choose none or full"
+                )
+            kept = partial(create_selective_checkpoint_contexts, _keep_narrowing)
+            _replace_forward(mlp, partial(checkpoint, mlp.forward, use_reentrant=False, context_fn=kept))
+    if kind == "selective":
+        # Between the members of a group, its outputs wait in an attribute of the group, which the compiler takes for
+        # a side effect of the recomputed region. It begins and ends as None, so there is nothing to repeat.
+        torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
+
+
+def _keep_narrowing(_context: Any, operator: Any, *args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    if operator is torch.ops.seatrial.adapted_product.default:
+        x_TI, b_OR = args[0], args[6]
+        if b_OR.shape[0] < x_TI.shape[1]:
+            return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> None:
+    # On the instance: hooks of the module, FSDP's too, still run once, around it.
+    object.__setattr__(module, "forward", forward)
 
 
 def _power_of_two(count: int) -> int:

@@ -22,7 +22,15 @@ from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 
 # May differ between the attempts of one run: where things are and how often we save, never what is computed.
-_FREE_TO_CHANGE = {"run.dir", "run.timeout_seconds", "checkpoint.every_steps", "checkpoint.keep", "parallel.plan"}
+_FREE_TO_CHANGE = {
+    "run.dir",
+    "run.timeout_seconds",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+    "parallel.plan",
+    "parallel.shard_size",
+    "model.activation_checkpointing",
+}
 
 
 @contextmanager

@@ -16,15 +16,16 @@ from seatrial.data.dataset import TokenRows, load_rows
 from seatrial.data.pack import Pack, PackStream, pack_tensors, share
 from seatrial.data.render import TrainOn, load_renderer
 from seatrial.dist.checkpoint import Checkpoints
-from seatrial.dist.parallel import all_reduce_gradients, clip_gradients, shard, whole
+from seatrial.dist.parallel import GradientSum, clip_gradients, process_mesh, shard, whole
 from seatrial.dist.stop import stop_requests
 from seatrial.dist.world import World, joined_world
 from seatrial.errors import Preempted, SeatrialError
 from seatrial.model.load import load_for_training, model_directory
 from seatrial.model.lora import apply_lora, quantise_base
-from seatrial.model.packed import PackLoss, compile_blocks, pack_input
+from seatrial.model.packed import PackLoss, checkpoint_activations, compile_blocks, pack_input
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.train.layout import as_event, choose_layout
 from seatrial.train.lifecycle import open_run, refuse_non_finite, refuse_other_data, write_result
 from seatrial.train.meter import Meter, StepRecord
 from seatrial.train.optimizer import build_optimizer, learning_rate, training_state
@@ -69,6 +70,9 @@ def train(settings: TrainSettings) -> None:
         assert steps is not None, "settings hold steps or epochs"
         fingerprint = data.fingerprint(length=settings.data.length, seed=settings.run.seed)
 
+        choice = choose_layout(settings, world)
+        layout = choice.layout
+
         # Model: whole, then adapted, then laid over the processes; in this order.
         model = load_for_training(settings.model, device=world.device, seed=settings.run.seed)
         if settings.lora is not None:
@@ -80,15 +84,17 @@ def train(settings: TrainSettings) -> None:
                 seed=settings.run.seed,
             )
             if settings.model.base != "plain":
-                quantise_base(model, kind=settings.model.base, transposed=settings.parallel.plan == "replicate")
+                quantise_base(model, kind=settings.model.base, transposed=layout.plan == "replicate")
             model.enable_input_require_grads()  # all blocks then look alike, and are compiled once
         packed = PackLoss(model)
-        if settings.parallel.plan == "shard":
-            shard(packed, world_size=world.size, device_type=world.device.type)
+        if layout.plan != "replicate":
+            mesh = process_mesh(world.size, layout.shard_size, world.device.type)
+            shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward)
         trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         parameters = list(trainable.values())
         optimizer = build_optimizer(trainable, settings.optimizer)
         state = training_state(trainable, optimizer)
+        gradient_sum = GradientSum(packed, parameters)
 
         # Where we left off.
         with open_run(run, settings, world) as attempt:
@@ -99,6 +105,7 @@ def train(settings: TrainSettings) -> None:
                 refuse_other_data(progress, fingerprint, run)
                 first = int(progress["step"])
             if world.is_first:
+                run.event("layout", **as_event(choice))
                 run.event("data", rows=len(data.rows), left_out=data.left_out, packs_per_epoch=stream.packs_per_epoch)
                 if first:
                     run.event("resume", step=first, attempt=attempt)
@@ -108,6 +115,7 @@ def train(settings: TrainSettings) -> None:
             refuse_leaking_attention(loss_of_pack, data, settings.data.length, renderer.pad_id, settings.model.compute)
             if compiles(settings, world):
                 compile_blocks(model)
+            checkpoint_activations(model, layout.checkpointing)
 
             for step in range(first, steps):
                 began = time.monotonic()
@@ -118,13 +126,14 @@ def train(settings: TrainSettings) -> None:
                 packs = stream.step_packs(step)
                 trained_tokens = sum(int(trained_N[list(rows)].sum()) for rows in packs)
                 loss_sum = torch.zeros((), device=world.device)
-                for rows in share(packs, world.rank, world.size):
+                mine = share(packs, world.rank, world.size)
+                for index, rows in enumerate(mine):
                     pack = pack_tensors([data.rows[row] for row in rows], settings.data.length, renderer.pad_id)
                     loss = loss_of_pack(pack) / max(1, trained_tokens)
+                    gradient_sum.before_backward(last=index + 1 == len(mine))
                     loss.backward()
                     loss_sum += loss.detach()
-                if settings.parallel.plan == "replicate":
-                    all_reduce_gradients(parameters)
+                gradient_sum.wait()
                 grad_norm = clip_gradients(parameters, settings.optimizer.max_grad_norm)
 
                 # Collective: what all ranks must agree on before the update. A request to stop may reach only one.
