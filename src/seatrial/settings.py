@@ -72,6 +72,7 @@ class LoraSettings(Frozen):
 
     rank: Positive = 16
     alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="the update is scaled by alpha / rank")
+    dropout: Fraction = Field(0.0, description="share of an adapter's input that is zeroed while training, as in PEFT")
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 

@@ -34,7 +34,7 @@ def save_adapter(directory: Path, trained: Mapping[str, Tensor], lora: LoraSetti
             "base_model_name_or_path": base,
             "r": lora.rank,
             "lora_alpha": lora.alpha,
-            "lora_dropout": 0.0,
+            "lora_dropout": lora.dropout,
             "target_modules": list(lora.targets),
             "bias": "none",
             "fan_in_fan_out": False,

@@ -87,14 +87,15 @@ def adapted_product(
     a_GI: Tensor,
     b_OR: Tensor,
     out_sizes: Sequence[int],
+    low_TI: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """y = x W^T + bias + (x A^T) B^T, member by member, and x A^T, which the backward needs: [T, O], [T, G].
 
     ``weight`` is (W_OI,) or, in fp8, (Q_OI, scales_O) with an optional Q_IO; then x comes in both formats.
-    In nf4 it is what ``quantise_nf4`` returns.
+    In nf4 it is what ``quantise_nf4`` returns. ``low_TI`` is what A reads where that is not x: x with dropout.
     """
     y_TO = frozen_product(x_TI, x_fp8_TI, x_scales_T1, weight, bias_O)
-    xa_TG = x_TI @ a_GI.t()
+    xa_TG = (x_TI if low_TI is None else low_TI) @ a_GI.t()
     rank = b_OR.shape[1]
     for member, (y, b) in enumerate(zip(y_TO.split(out_sizes, 1), b_OR.split(out_sizes, 0), strict=True)):
         y.addmm_(xa_TG[:, member * rank : (member + 1) * rank], b.t())
@@ -111,6 +112,7 @@ def _(
     a_GI: Tensor,
     b_OR: Tensor,
     out_sizes: Sequence[int],
+    low_TI: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     return x_TI.new_empty(x_TI.shape[0], b_OR.shape[0]), x_TI.new_empty(x_TI.shape[0], a_GI.shape[0])
 
@@ -126,8 +128,11 @@ def adapted_product_backward(
     a_GI: Tensor,
     b_OR: Tensor,
     out_sizes: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x [T, I] in its type, A [G, I] and B [O, R] in float32.
+    dropped: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x [T, I] in its type, A [G, I] and B [O, R] in float32, and of x with dropout [T, I].
+
+    The last is empty unless x, which here is what A read, was ``dropped``: then it is not in the first.
 
     In fp8 the gradient comes with the weight's row scales already multiplied in: they lie along the summed dimension.
     """
@@ -142,8 +147,10 @@ def adapted_product_backward(
         torch.mm(grad, b_OR[outs], out=gb_TG[:, ranks])
         db_OR[outs] = product_float32(grad.t(), xa_TG[:, ranks])
         start += size
-    dx_TI.addmm_(gb_TG, a_GI)
-    return dx_TI, product_float32(gb_TG.t(), x_TI), db_OR
+    low_TI = gb_TG @ a_GI if dropped else x_TI.new_empty(0)
+    if not dropped:
+        dx_TI.addmm_(gb_TG, a_GI)
+    return dx_TI, product_float32(gb_TG.t(), x_TI), db_OR, low_TI
 
 
 @adapted_product_backward.register_fake
@@ -157,11 +164,13 @@ def _(
     a_GI: Tensor,
     b_OR: Tensor,
     out_sizes: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
+    dropped: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return (
         x_TI.new_empty(x_TI.shape),
         a_GI.new_empty(a_GI.shape, dtype=torch.float32),
         b_OR.new_empty(b_OR.shape, dtype=torch.float32),
+        x_TI.new_empty(x_TI.shape if dropped else 0),
     )
 
 

@@ -23,6 +23,7 @@ from seatrial.model.frozen import (
     gradient_factor,
     quantise_rows,
 )
+from seatrial.model.mask import dropped
 from seatrial.model.nf4 import quantise_nf4
 
 # Layers of one parent that are called one after another with the same input, in Hugging Face's names.
@@ -36,7 +37,12 @@ class AdaptedLinear(nn.Module):
     """
 
     def __init__(
-        self, layers: Mapping[str, nn.Linear], rank: int, alpha: float, generators: Sequence[torch.Generator]
+        self,
+        layers: Mapping[str, nn.Linear],
+        rank: int,
+        alpha: float,
+        generators: Sequence[torch.Generator],
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         linears = list(layers.values())
@@ -46,6 +52,9 @@ class AdaptedLinear(nn.Module):
         self.rank = rank
         self.alpha = alpha
         self.kind: BaseKind = "dense"
+        self.dropout = dropout
+        # Which mask dropout follows; without one nothing is dropped.
+        self.mask_key: Tensor | None = None
         # Between the calls of the first and the last member: the input, all outputs, and how many are still to come.
         self.held: tuple[Tensor, tuple[Tensor, ...], int] | None = None
         device = linears[0].weight.device
@@ -94,7 +103,15 @@ class AdaptedLinear(nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         x_TI = x.reshape(-1, self.in_features)
         y_TO: Tensor = _AdaptedProduct.apply(  # type: ignore[no-untyped-call]
-            x_TI, self.a_GI, self.b_OR, self.bias_O, self.scale, self.out_sizes, *self.stored()
+            x_TI,
+            self.a_GI,
+            self.b_OR,
+            self.bias_O,
+            self.scale,
+            self.out_sizes,
+            self.dropout,
+            self.mask_key if self.dropout else None,
+            *self.stored(),
         )
         return y_TO.view(*x.shape[:-1], -1)
 
@@ -153,28 +170,36 @@ class _AdaptedProduct(torch.autograd.Function):
         bias_O: Tensor | None,
         scale: float,
         out_sizes: list[int],
+        dropout: float,
+        mask_key: Tensor | None,
         *weight: Tensor,
     ) -> Tensor:
         a, b = a_GI.to(x_TI.dtype), (b_OR * scale).to(x_TI.dtype)
         x_fp8, x_scales = factor(x_TI, weight)
-        y_TO, xa_TG = adapted_product(x_TI, x_fp8, x_scales, list(weight), bias_O, a, b, out_sizes)
-        ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, *weight)
-        ctx.scale, ctx.out_sizes = scale, out_sizes
+        low_TI = None if mask_key is None else dropped(x_TI, mask_key, dropout)
+        y_TO, xa_TG = adapted_product(x_TI, x_fp8, x_scales, list(weight), bias_O, a, b, out_sizes, low_TI)
+        ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, mask_key, *weight)
+        ctx.scale, ctx.out_sizes, ctx.dropout = scale, out_sizes, dropout
         assert isinstance(y_TO, Tensor)
         return y_TO
 
     @staticmethod
     def backward(ctx: Any, grad_TO: Tensor) -> tuple[Tensor | None, ...]:
-        x_TI, xa_TG, a_GI, b_OR, *weight = ctx.saved_tensors
+        x_TI, xa_TG, a_GI, b_OR, mask_key, *weight = ctx.saved_tensors
         a, b = a_GI.to(x_TI.dtype), (b_OR * ctx.scale).to(x_TI.dtype)
         grad_fp8, grad_scales = gradient_factor(grad_TO, weight)
-        dx_TI, da_GI, db_OR = adapted_product_backward(
-            grad_TO, grad_fp8, grad_scales, x_TI, xa_TG, weight, a, b, ctx.out_sizes
+        low_TI = x_TI if mask_key is None else dropped(x_TI, mask_key, ctx.dropout)
+        dx_TI, da_GI, db_OR, dlow_TI = adapted_product_backward(
+            grad_TO, grad_fp8, grad_scales, low_TI, xa_TG, weight, a, b, ctx.out_sizes, mask_key is not None
         )
-        return dx_TI, da_GI, db_OR * ctx.scale, None, None, None, *(None for _ in weight)
+        if mask_key is not None:
+            dx_TI = dx_TI + dropped(dlow_TI, mask_key, ctx.dropout)
+        return dx_TI, da_GI, db_OR * ctx.scale, *(None for _ in range(5 + len(weight)))
 
 
-def apply_lora(model: nn.Module, *, targets: Sequence[str], rank: int, alpha: float, seed: int) -> None:
+def apply_lora(
+    model: nn.Module, *, targets: Sequence[str], rank: int, alpha: float, seed: int, dropout: float = 0.0
+) -> None:
     """Freeze ``model`` and put adapters on every linear layer whose last name part is in ``targets``.
 
     Each adapter is drawn from its own generator, keyed by seed and name: it does not depend on which other
@@ -195,7 +220,7 @@ def apply_lora(model: nn.Module, *, targets: Sequence[str], rank: int, alpha: fl
         parent = model.get_submodule(parent_name)
         paths = [f"{parent_name}.{name}".lstrip(".") for name in names]
         layers = {name: found.pop(path) for name, path in zip(names, paths, strict=True)}
-        group = AdaptedLinear(layers, rank, alpha, [_generator(seed, path) for path in paths])
+        group = AdaptedLinear(layers, rank, alpha, [_generator(seed, path) for path in paths], dropout)
         if len(names) == 1:
             setattr(parent, names[0], group)
             continue

@@ -20,6 +20,7 @@ from seatrial.dist.parallel import GradientSum, clip_gradients, process_mesh, sh
 from seatrial.dist.stop import stop_requests
 from seatrial.dist.world import World, joined_world
 from seatrial.errors import Preempted, SeatrialError
+from seatrial.model.dropout import DropoutMasks
 from seatrial.model.load import load_for_training, model_directory
 from seatrial.model.lora import apply_lora, quantise_base
 from seatrial.model.packed import PackLoss, checkpoint_activations, compile_blocks, pack_input
@@ -82,6 +83,7 @@ def train(settings: TrainSettings) -> None:
                 rank=settings.lora.rank,
                 alpha=settings.lora.alpha,
                 seed=settings.run.seed,
+                dropout=settings.lora.dropout,
             )
             if settings.model.base != "plain":
                 quantise_base(model, kind=settings.model.base, transposed=layout.plan == "replicate")
@@ -113,6 +115,8 @@ def train(settings: TrainSettings) -> None:
             meter = Meter(run, steps)
             loss_of_pack = partial(pack_loss, packed, device=world.device, compute=settings.model.compute)
             refuse_leaking_attention(loss_of_pack, data, settings.data.length, renderer.pad_id, settings.model.compute)
+            drops = settings.lora is not None and settings.lora.dropout > 0
+            masks = DropoutMasks(model, seed=settings.run.seed, device=world.device) if drops else None
             if compiles(settings, world):
                 compile_blocks(model)
             checkpoint_activations(model, layout.checkpointing)
@@ -128,6 +132,8 @@ def train(settings: TrainSettings) -> None:
                 loss_sum = torch.zeros((), device=world.device)
                 mine = share(packs, world.rank, world.size)
                 for index, rows in enumerate(mine):
+                    if masks is not None:
+                        masks.draw(step * len(packs) + world.rank + index * world.size)
                     pack = pack_tensors([data.rows[row] for row in rows], settings.data.length, renderer.pad_id)
                     loss = loss_of_pack(pack) / max(1, trained_tokens)
                     gradient_sum.before_backward(last=index + 1 == len(mine))
