@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from seatrial.model.packed import PackLoss, decoder_blocks
@@ -26,7 +26,9 @@ def process_mesh(world_size: int, shard_size: int, device_type: str) -> DeviceMe
     return init_device_mesh(device_type, (world_size // shard_size, shard_size), mesh_dim_names=("replicate", "shard"))
 
 
-def shard(packed: PackLoss, mesh: DeviceMesh, *, reshard_after_forward: bool) -> None:
+def shard(
+    packed: PackLoss, mesh: DeviceMesh, *, reshard_after_forward: bool, compute: torch.dtype | None = None
+) -> None:
     """Shard every parameter over the last dimension of ``mesh`` (FSDP2), and keep copies along the first of two.
 
     Parameters travel as they are stored, float8 and its scales too. A group for each block; the embedding and the
@@ -38,21 +40,27 @@ def shard(packed: PackLoss, mesh: DeviceMesh, *, reshard_after_forward: bool) ->
     Args:
         reshard_after_forward: give a block's gathered parameters back after its forward pass, and gather them again
             for its backward pass.
+        compute: what weights that are all trained are gathered in, from wider shards that the optimizer updates;
+            gradients are then summed in float32. None: as they are stored.
     """
+    policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32 if compute is not None else None)
     blocks = [
-        fully_shard(block, mesh=mesh, reshard_after_forward=reshard_after_forward)
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard_after_forward, mp_policy=policy)
         for block in decoder_blocks(packed.model)
     ]
     ends: list[FSDPModule] = []
     embedding = packed.model.get_input_embeddings()
     assert isinstance(embedding, nn.Module)
     if embedding.weight is not packed.head.head.weight:
-        ends = [fully_shard(end, mesh=mesh, reshard_after_forward=True) for end in (embedding, packed.head)]
+        ends = [
+            fully_shard(end, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
+            for end in (embedding, packed.head)
+        ]
         for end in ends:
             # Neither looks at its weight in the backward pass: an embedding adds up gradients by index, and the loss
             # has computed the gradients in its forward pass.
             end.set_unshard_in_backward(False)
-    fully_shard(packed, mesh=mesh, reshard_after_forward=False)
+    fully_shard(packed, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
     # The next block's gathering is asked for before this block's products are, so that it hides behind them.
     for block, following in pairwise(blocks):
         block.set_modules_to_forward_prefetch([following])
