@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from seatrial.data.render import Renderer, load_renderer
@@ -13,6 +13,7 @@ from seatrial.errors import UsageError
 from seatrial.model.adapter import load_adapter
 from seatrial.model.attention import PACKED_ATTENTION
 from seatrial.model.lora import merge_lora
+from seatrial.model.stream import Filled, fill_pretrained, fill_random
 from seatrial.rundir import RunDir
 from seatrial.settings import ModelSettings, TrainSettings
 
@@ -45,20 +46,29 @@ def model_directory(path: str) -> Path:
         ) from error
 
 
-def load_for_training(settings: ModelSettings, *, device: torch.device, seed: int) -> PreTrainedModel:
-    """A model with packed attention, in ``settings.dtype``; every rank gets the same weights."""
-    logging.disable_progress_bar()  # one bar a rank would bury what we say ourselves
-    directory = model_directory(settings.path)
-    dtype = DTYPES[settings.dtype]
-    if settings.weights == "random":
-        torch.manual_seed(seed)
-        config = AutoConfig.from_pretrained(directory)
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=PACKED_ATTENTION)
-    else:
-        model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=PACKED_ATTENTION)
+def empty_model(config: PretrainedConfig, dtype: str) -> PreTrainedModel:
+    """A model with packed attention on the meta device, as a training takes it: structure without data."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype], attn_implementation=PACKED_ATTENTION)
     assert isinstance(model, PreTrainedModel)
     model.train()
-    return _on(model, device)
+    return model
+
+
+def empty_for_training(settings: ModelSettings) -> PreTrainedModel:
+    """The model that the settings name, on the meta device; ``fill_for_training`` gives it data."""
+    return empty_model(AutoConfig.from_pretrained(model_directory(settings.path)), settings.dtype)
+
+
+def fill_for_training(model: PreTrainedModel, settings: ModelSettings, *, device: torch.device, seed: int) -> Filled:
+    """Data for a model on the meta device, whatever adapters, number formats and sharding were laid over it.
+
+    Raises:
+        IntegrityError: the weights are not those of the model's configuration.
+    """
+    if settings.weights == "random":
+        return fill_random(model, device=device, seed=seed)
+    return fill_pretrained(model, model_directory(settings.path), device=device, seed=seed)
 
 
 def load_for_inference(path: Path, *, device: torch.device) -> tuple[PreTrainedModel, Renderer]:

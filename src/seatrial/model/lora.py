@@ -62,15 +62,22 @@ class AdaptedLinear(nn.Module):
         biases: list[Tensor | None] = [linear.bias for linear in linears]
         there = [bias.detach() for bias in biases if bias is not None]
         self.bias_O = _frozen(_joined(there)) if len(there) == len(linears) else None
-        # Same distribution as nn.Linear's own, so that a rank change does not change the scale of x Aᵀ.
-        bound = 1 / math.sqrt(self.in_features)
-        drawn = [torch.empty(rank, self.in_features).uniform_(-bound, bound, generator=g) for g in generators]
-        self.a_GI = nn.Parameter(torch.cat(drawn).to(device))
+        width = (len(linears) * rank, self.in_features)
+        drawn = torch.empty(width, device=device) if device.type == "meta" else self.drawn(generators).to(device)
+        self.a_GI = nn.Parameter(drawn)
         self.b_OR = nn.Parameter(torch.zeros(sum(self.out_sizes), rank, device=device))
 
     @property
     def scale(self) -> float:
         return self.alpha / self.rank
+
+    def drawn(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """A as training begins, float32 on the CPU: [G, I]. A generator for each member."""
+        # Same distribution as nn.Linear's own, so that a rank change does not change the scale of x Aᵀ.
+        bound = 1 / math.sqrt(self.in_features)
+        return torch.cat(
+            [torch.empty(self.rank, self.in_features).uniform_(-bound, bound, generator=g) for g in generators]
+        )
 
     def quantise(self, *, kind: BaseKind = "fp8", transposed: bool = False) -> None:
         """Store the base in float8 or 4 bits, once. ``transposed``: keep a second float8 copy for the backward pass."""
@@ -203,7 +210,7 @@ def apply_lora(
     """Freeze ``model`` and put adapters on every linear layer whose last name part is in ``targets``.
 
     Each adapter is drawn from its own generator, keyed by seed and name: it does not depend on which other
-    layers are adapted, nor in what order.
+    layers are adapted, nor in what order. A model on the meta device is given its first adapters when it is filled.
 
     Raises:
         UsageError: a target names no linear layer of this model; says which names there are.
@@ -220,13 +227,19 @@ def apply_lora(
         parent = model.get_submodule(parent_name)
         paths = [f"{parent_name}.{name}".lstrip(".") for name in names]
         layers = {name: found.pop(path) for name, path in zip(names, paths, strict=True)}
-        group = AdaptedLinear(layers, rank, alpha, [_generator(seed, path) for path in paths], dropout)
+        group = AdaptedLinear(layers, rank, alpha, [generator(seed, path) for path in paths], dropout)
         if len(names) == 1:
             setattr(parent, names[0], group)
             continue
         parent.add_module("_".join(names), group)
         for index, name in enumerate(names):
             setattr(parent, name, _Member(group, index))
+
+
+def initial_a(layer: AdaptedLinear, name: str, seed: int) -> Tensor:
+    """A that ``apply_lora`` draws for the layer of this name: [G, I]."""
+    parent = name.rpartition(".")[0]
+    return layer.drawn([generator(seed, f"{parent}.{member}".lstrip(".")) for member in layer.members])
 
 
 def quantise_base(model: nn.Module, *, kind: BaseKind = "fp8", transposed: bool) -> None:
@@ -289,6 +302,7 @@ def _frozen(tensor: Tensor) -> nn.Parameter:
     return nn.Parameter(tensor, requires_grad=False)
 
 
-def _generator(seed: int, name: str) -> torch.Generator:
+def generator(seed: int, name: str, device: torch.device | None = None) -> torch.Generator:
+    """Random numbers of one tensor, the same whatever else is drawn, and where and when."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator(device or "cpu").manual_seed(int.from_bytes(digest[:8], "big") >> 1)

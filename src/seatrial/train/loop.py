@@ -16,17 +16,19 @@ from seatrial.data.dataset import TokenRows, load_rows
 from seatrial.data.pack import Pack, PackStream, pack_tensors, share
 from seatrial.data.render import TrainOn, load_renderer
 from seatrial.dist.checkpoint import Checkpoints
+from seatrial.dist.gathered import before_backward, fits_gathered, keep_gathered, take_weights
 from seatrial.dist.parallel import GradientSum, clip_gradients, process_mesh, shard, whole
 from seatrial.dist.stop import stop_requests
 from seatrial.dist.world import World, joined_world
-from seatrial.errors import Preempted, SeatrialError
+from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.dropout import DropoutMasks
-from seatrial.model.load import load_for_training, model_directory
+from seatrial.model.load import empty_for_training, fill_for_training, model_directory
+from seatrial.model.full import MULTIPLE, Scaling, group_layers
 from seatrial.model.lora import apply_lora, quantise_base
 from seatrial.model.packed import PackLoss, checkpoint_activations, compile_blocks, pack_input
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
-from seatrial.train.layout import as_event, choose_layout
+from seatrial.train.layout import as_event, choose_layout, smallest_memory
 from seatrial.train.lifecycle import open_run, refuse_non_finite, refuse_other_data, write_result
 from seatrial.train.meter import Meter, StepRecord
 from seatrial.train.optimizer import build_optimizer, learning_rate, training_state
@@ -74,8 +76,11 @@ def train(settings: TrainSettings) -> None:
         choice = choose_layout(settings, world)
         layout = choice.layout
 
-        # Model: whole, then adapted, then laid over the processes; in this order.
-        model = load_for_training(settings.model, device=world.device, seed=settings.run.seed)
+        # Model: its structure, then adapted, then laid over the processes, then filled; in this order.
+        full = settings.lora is None
+        scaling = float8_scaling(settings)
+        # What is trained is float32 whatever it is computed in; a whole model is rounded to model.dtype at the end.
+        model = empty_for_training(settings.model.model_copy(update={"dtype": "float32"}) if full else settings.model)
         if settings.lora is not None:
             apply_lora(
                 model,
@@ -88,10 +93,14 @@ def train(settings: TrainSettings) -> None:
             if settings.model.base != "plain":
                 quantise_base(model, kind=settings.model.base, transposed=layout.plan == "replicate")
             model.enable_input_require_grads()  # all blocks then look alike, and are compiled once
+        else:
+            group_layers(model, fp8=scaling)
         packed = PackLoss(model)
         if layout.plan != "replicate":
             mesh = process_mesh(world.size, layout.shard_size, world.device.type)
-            shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward)
+            narrow = torch.bfloat16 if full and settings.model.compute == "bfloat16" else None
+            shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward, compute=narrow)
+        fill_for_training(model, settings.model, device=world.device, seed=settings.run.seed)
         trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         parameters = list(trainable.values())
         optimizer = build_optimizer(trainable, settings.optimizer)
@@ -113,8 +122,12 @@ def train(settings: TrainSettings) -> None:
                     run.event("resume", step=first, attempt=attempt)
 
             meter = Meter(run, steps)
+            gathered = full and fits_gathered(sum(p.numel() for p in parameters), smallest_memory(world))
+            if gathered:
+                keep_gathered(packed)
             loss_of_pack = partial(pack_loss, packed, device=world.device, compute=settings.model.compute)
-            refuse_leaking_attention(loss_of_pack, data, settings.data.length, renderer.pad_id, settings.model.compute)
+            precision = settings.model.compute if scaling is None else "bfloat16"
+            refuse_leaking_attention(loss_of_pack, data, settings.data.length, renderer.pad_id, precision)
             drops = settings.lora is not None and settings.lora.dropout > 0
             masks = DropoutMasks(model, seed=settings.run.seed, device=world.device) if drops else None
             if compiles(settings, world):
@@ -131,12 +144,17 @@ def train(settings: TrainSettings) -> None:
                 trained_tokens = sum(int(trained_N[list(rows)].sum()) for rows in packs)
                 loss_sum = torch.zeros((), device=world.device)
                 mine = share(packs, world.rank, world.size)
+                if gathered:
+                    take_weights(packed)
                 for index, rows in enumerate(mine):
                     if masks is not None:
                         masks.draw(step * len(packs) + world.rank + index * world.size)
                     pack = pack_tensors([data.rows[row] for row in rows], settings.data.length, renderer.pad_id)
                     loss = loss_of_pack(pack) / max(1, trained_tokens)
-                    gradient_sum.before_backward(last=index + 1 == len(mine))
+                    last = index + 1 == len(mine)
+                    gradient_sum.before_backward(last=last)
+                    if gathered:
+                        before_backward(packed, last=last)
                     loss.backward()
                     loss_sum += loss.detach()
                 gradient_sum.wait()
@@ -178,6 +196,21 @@ def train(settings: TrainSettings) -> None:
             final = {name: whole(parameter) for name, parameter in trainable.items()}  # collective when sharded
             if world.is_first:
                 write_result(run, settings, model, final)
+
+
+def float8_scaling(settings: TrainSettings) -> Scaling | None:
+    """How products of trained weights are scaled in float8; None: they run in model.compute, or nothing but adapters is.
+
+    Raises:
+        UsageError: a base in 4 bits, which cannot be trained, or packs that float8 units do not multiply.
+    """
+    if settings.lora is not None or settings.model.base == "plain":
+        return None
+    if settings.model.base != "fp8":
+        raise UsageError(f"model.base: {settings.model.base} is for weights frozen under lora; train in plain or fp8")
+    if settings.data.length % MULTIPLE:
+        raise UsageError(f"data.length: {settings.data.length} with model.base fp8; choose a multiple of {MULTIPLE}")
+    return "tensor"
 
 
 def compiles(settings: TrainSettings, world: World) -> bool:
