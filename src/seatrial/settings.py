@@ -39,7 +39,9 @@ class ModelSettings(Frozen):
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of the stored parameters")
     compute: Literal["float32", "bfloat16"] = Field("bfloat16", description="of matrix products (autocast)")
     base: Literal["plain", "fp8", "nf4"] = Field(
-        "plain", description="how weights frozen under LoRA are stored: 'plain' as dtype says, or quantised once"
+        "plain",
+        description="how weights frozen under LoRA are stored: 'plain' as dtype says, or quantised once; with "
+        "lora: null fp8 is what trained layers are multiplied in, and their weights are float32 as ever",
     )
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile of each decoder block; auto: on a GPU, unless run.deterministic"

@@ -28,11 +28,11 @@ def choose_layout(settings: TrainSettings, world: World) -> Choice:
             pack_tokens=settings.data.length,
             base=settings.model.base,
             targets=settings.lora.targets if settings.lora is not None else (),
-            weight_bytes=DTYPES[settings.model.dtype].itemsize,
+            weight_bytes=DTYPES[settings.model.dtype].itemsize if settings.lora is not None else 4,  # masters
             compute_bytes=DTYPES[settings.model.compute].itemsize,
             packs_per_gpu=-(-settings.optimizer.packs_per_step // world.size),
         ),
-        Gpus(world.size, world.local_size, _smallest_memory(world)),
+        Gpus(world.size, world.local_size, smallest_memory(world)),
         plan=settings.parallel.plan,
         checkpointing=settings.model.activation_checkpointing,
         shard_size=settings.parallel.shard_size,
@@ -47,7 +47,7 @@ def as_event(choice: Choice) -> JsonObject:
     return {**asdict(choice.layout), "estimated_bytes": choice.estimate.total, "why": choice.why}
 
 
-def _smallest_memory(world: World) -> int:
+def smallest_memory(world: World) -> int:
     """Bytes of the smallest GPU, so that all ranks choose alike; 0 on CPUs."""
     if world.device.type != "cuda":
         return 0

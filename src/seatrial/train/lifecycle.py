@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
-from seatrial.model.load import copy_tokenizer
+from seatrial.model.full import weights_by_layer
+from seatrial.model.load import DTYPES, copy_tokenizer
 from seatrial.model.lora import adapters_by_layer
 from seatrial.provenance import provenance
 from seatrial.records import JsonObject, write_json
@@ -125,7 +126,11 @@ def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, t
     if settings.lora is not None:
         save_adapter(temporary, adapters_by_layer(model, trained), settings.lora, settings.model.path)
     else:
-        model.save_pretrained(temporary, state_dict=dict(trained))
+        dtype = DTYPES[settings.model.dtype]
+        rounded = {name: tensor.to("cpu", dtype) for name, tensor in weights_by_layer(model, trained).items()}
+        model.save_pretrained(temporary, state_dict=rounded)
+        model.config.dtype = dtype  # what is saved, not what was trained
+        model.config.save_pretrained(temporary)
         copy_tokenizer(settings, temporary)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
