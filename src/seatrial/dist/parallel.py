@@ -60,7 +60,9 @@ def shard(
             # Neither looks at its weight in the backward pass: an embedding adds up gradients by index, and the loss
             # has computed the gradients in its forward pass.
             end.set_unshard_in_backward(False)
-    fully_shard(packed, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+    # The head is reached a second time through the model that it came with.
+    done = set(packed.head.parameters()) if ends else None
+    fully_shard(packed, mesh=mesh, reshard_after_forward=False, mp_policy=policy, ignored_params=done)
     # The next block's gathering is asked for before this block's products are, so that it hides behind them.
     for block, following in pairwise(blocks):
         block.set_modules_to_forward_prefetch([following])

@@ -1,0 +1,125 @@
+"""The planner against measured peaks, and its choices."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seatrial.dist.plan import GIB, LOSS_CHUNK, Gpus, Job, Layout, Shape, choose, estimate
+from seatrial.errors import ImpossibleConfiguration, UsageError
+from seatrial.model.loss import CHUNK
+
+LLAMA_8B = Shape(128256, 4096, 14336, 32, 4096, 1024, tied=False)
+LLAMA_70B = Shape(128256, 8192, 28672, 80, 8192, 1024, tied=False)
+H100 = int(79.1 * GIB)
+WHOLE = Layout("replicate", 1, "none")
+
+
+@pytest.mark.parametrize(
+    ("base", "tokens", "measured_gib"), [("fp8", 8192, 55.9), ("plain", 8192, 55.9), ("fp8", 12288, 74.4)]
+)
+def test_measured_peaks_of_an_h100(base: str, tokens: int, measured_gib: float) -> None:
+    size = estimate(LLAMA_8B, Job(rank=64, pack_tokens=tokens, base=base), WHOLE, gpus=1)
+    assert (size.total - size.context) / GIB == pytest.approx(measured_gib, rel=0.01)
+    assert (size.weights + size.adapters) / GIB == pytest.approx(15.7, rel=0.01)
+
+
+def test_the_loss_has_the_chunk_that_is_reckoned_with() -> None:
+    assert LOSS_CHUNK == CHUNK
+
+
+def test_a_config_becomes_a_shape() -> None:
+    config = {
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    }
+    assert Shape.of(config) == LLAMA_8B
+    assert Shape.of({**config, "head_dim": 64, "tie_word_embeddings": True}).query == 2048
+    del config["intermediate_size"], config["num_attention_heads"]
+    with pytest.raises(UsageError, match=r"config.json has no intermediate_size, num_attention_heads"):
+        Shape.of(config)
+
+
+def job(**values: int | str) -> Job:
+    return replace(Job(rank=64, pack_tokens=8192, base="fp8"), **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shape", "job", "gpus", "layout"),
+    [
+        (LLAMA_8B, job(), Gpus(1, 1, H100), WHOLE),
+        (LLAMA_8B, job(), Gpus(16, 8, H100), WHOLE),
+        (LLAMA_8B, job(pack_tokens=16384), Gpus(1, 1, H100), Layout("replicate", 1, "selective")),
+        (LLAMA_8B, job(pack_tokens=32768), Gpus(1, 1, H100), Layout("replicate", 1, "full")),
+        (LLAMA_70B, job(), Gpus(8, 8, H100), Layout("shard", 8, "full")),
+        (LLAMA_70B, job(), Gpus(16, 8, H100), Layout("hybrid", 8, "full")),
+        (LLAMA_70B, job(), Gpus(8, 8, 140 * GIB), Layout("shard", 8, "selective")),
+        (LLAMA_8B, job(rank=0), Gpus(8, 8, H100), Layout("shard", 8, "none", reshard_after_forward=False)),
+        (LLAMA_8B, job(), Gpus(2, 2, 0), WHOLE),
+    ],
+)
+def test_the_fastest_that_fits_is_chosen(shape: Shape, job: Job, gpus: Gpus, layout: Layout) -> None:
+    choice = choose(shape, job, gpus)
+    assert choice.layout == layout
+    assert gpus.memory_bytes == 0 or choice.estimate.total < gpus.memory_bytes
+
+
+def test_what_is_given_is_kept_to() -> None:
+    gpus = Gpus(16, 8, H100)
+    assert choose(LLAMA_8B, job(), gpus, plan="hybrid").layout.shard_size == 8
+    assert choose(LLAMA_8B, job(), gpus, plan="hybrid", shard_size=4).layout.shard_size == 4
+    assert choose(LLAMA_8B, job(), gpus, plan="shard", checkpointing="full").layout == Layout("shard", 16, "full")
+    asked = choose(LLAMA_70B, job(), gpus, plan="replicate", checkpointing="none")
+    assert asked.layout == WHOLE
+    assert "should not fit" in asked.why
+    with pytest.raises(UsageError, match="5 GPUs cannot share a copy, 16 is no multiple of it"):
+        choose(LLAMA_8B, job(), gpus, plan="hybrid", shard_size=5)
+    with pytest.raises(UsageError, match=r"goes with parallel.plan hybrid or auto, not with shard"):
+        choose(LLAMA_8B, job(), gpus, plan="shard", shard_size=4)
+
+
+def test_the_impossible_names_what_would_fit() -> None:
+    with pytest.raises(ImpossibleConfiguration) as refused:
+        choose(LLAMA_70B, job(base="plain"), Gpus(1, 1, H100))
+    said = str(refused.value)
+    assert re.search(r"does not fit 1 x 79 GiB: at the least \(replicate, activation checkpointing full\)", said)
+    assert "model.base nf4" in said
+    count = int(re.search(r"(\d+) GPUs of this size", said)[1])  # type: ignore[index]
+    assert choose(LLAMA_70B, job(base="plain"), Gpus(count, 8, H100)).layout.plan == "shard"
+    assert choose(LLAMA_70B, job(base="nf4"), Gpus(1, 1, H100)).layout.plan == "replicate"
+    with pytest.raises(ImpossibleConfiguration, match=r"data.length (\d+)") as too_long:
+        choose(LLAMA_8B, job(pack_tokens=1 << 20), Gpus(1, 1, H100))
+    shorter = int(re.search(r"data.length (\d+)", str(too_long.value))[1])  # type: ignore[index]
+    choose(LLAMA_8B, job(pack_tokens=shorter), Gpus(1, 1, H100))
+    with pytest.raises(ImpossibleConfiguration):
+        choose(LLAMA_8B, job(pack_tokens=2 * shorter), Gpus(1, 1, H100))
+
+
+plans = st.sampled_from(["replicate", "shard", "hybrid"])
+layouts = st.builds(
+    Layout, plans, st.sampled_from([2, 4, 8]), st.sampled_from(["none", "selective", "full"]), st.booleans()
+)
+jobs = st.builds(
+    Job,
+    rank=st.sampled_from([0, 8, 64]),
+    pack_tokens=st.integers(1, 1 << 17),
+    base=st.sampled_from(["plain", "fp8", "nf4"]),
+    packs_per_gpu=st.integers(1, 3),
+)
+
+
+@given(jobs, layouts)
+def test_more_is_never_less(job: Job, layout: Layout) -> None:
+    size = estimate(LLAMA_8B, job, layout, gpus=8).total
+    assert size <= estimate(LLAMA_8B, replace(job, pack_tokens=2 * job.pack_tokens), layout, gpus=8).total
+    assert size < estimate(LLAMA_70B, job, layout, gpus=8).total
+    if job.rank:
+        assert size <= estimate(LLAMA_8B, replace(job, rank=2 * job.rank), layout, gpus=8).total
+    if layout.plan != "replicate":
+        assert estimate(LLAMA_8B, job, replace(layout, shard_size=2 * layout.shard_size), gpus=16).total <= size
