@@ -60,7 +60,8 @@ def job(**values: int | str) -> Job:
         (LLAMA_70B, job(), Gpus(8, 8, H100), Layout("shard", 8, "full")),
         (LLAMA_70B, job(), Gpus(16, 8, H100), Layout("hybrid", 8, "full")),
         (LLAMA_70B, job(), Gpus(8, 8, 140 * GIB), Layout("shard", 8, "selective")),
-        (LLAMA_8B, job(rank=0), Gpus(8, 8, H100), Layout("shard", 8, "none", reshard_after_forward=False)),
+        (LLAMA_8B, job(rank=0), Gpus(8, 8, H100), Layout("shard", 8, "none")),
+        (LLAMA_8B, job(rank=0), Gpus(8, 8, 140 * GIB), Layout("shard", 8, "none", reshard_after_forward=False)),
         (LLAMA_8B, job(), Gpus(2, 2, 0), WHOLE),
     ],
 )

@@ -89,7 +89,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained. ``rank`` 0: every parameter. ``weight_bytes`` and ``compute_bytes``: 2 bfloat16, 4 float32."""
+    """What is trained. ``rank`` 0: every parameter, in float32, of which products take a copy in their own type.
+
+    ``weight_bytes`` and ``compute_bytes``: 2 bfloat16, 4 float32. ``moment_bytes``: both of AdamW's, of one parameter.
+    """
 
     rank: int
     pack_tokens: int
@@ -97,6 +100,7 @@ class Job:
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     weight_bytes: int = 2
     compute_bytes: int = 2
+    moment_bytes: int = 8
     packs_per_gpu: int = 1
 
 
@@ -161,17 +165,17 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     a_block = sum(o * i for o, i in shape.products.values())
     ends = shape.end * (1 if shape.tied else 2)
     adapted = {name: size for name, size in shape.products.items() if name in job.targets} if lora else {}
-    stored = a_block * job.weight_bytes
+    stored = a_block * (job.weight_bytes if lora else 4)
     if lora and job.base != "plain":
         quantised = sum(o * i for o, i in adapted.values())
         stored = int((a_block - quantised) * job.weight_bytes + quantised * _BITS[job.base] / 8)
         if job.base == "fp8" and layout.plan == "replicate":
             stored += quantised  # the second copy, laid out for the backward product
-    weights = stored * shape.blocks + ends * job.weight_bytes
+    weights = stored * shape.blocks + ends * (job.weight_bytes if lora else 4)
     in_block = sum((o + i) * job.rank for o, i in adapted.values())
     adapters = in_block * shape.blocks * 4
     gradients = adapters if lora else weights
-    moments = 2 * gradients
+    moments = gradients // 4 * job.moment_bytes
 
     tokens, compute = job.pack_tokens, job.compute_bytes
     mlp = 3 * shape.intermediate
@@ -186,9 +190,15 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     gathered = 0
     if pieces > 1:
         # The block at work, the next one, and a buffer that either arrives in; the head; gradients of two blocks.
-        blocks_whole = 3 * stored if layout.reshard_after_forward else stored * (shape.blocks + 1)
-        sums = 2 * (in_block * 4 if lora else a_block * job.weight_bytes)
-        gathered = blocks_whole + ends // (1 if shape.tied else 2) * job.weight_bytes + sums
+        a_whole_block = stored + in_block * 4 if lora else a_block * compute
+        blocks_whole = (3 if layout.reshard_after_forward else shape.blocks + 1) * a_whole_block
+        sums = 2 * (in_block if lora else a_block) * 4
+        gathered = blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
+        if not lora and not layout.reshard_after_forward:
+            # seatrial.dist.gathered: each rank's own sums in float32, and two layouts in float8.
+            gathered += (a_block * shape.blocks + ends) * (4 + 2)
+    elif not lora and compute < 4:
+        gathered = weights // 4 * compute  # autocast keeps its copies from the forward to the backward pass
     if lora and (job.base == "nf4" or (job.base == "fp8" and layout.plan != "replicate")):
         # One weight at a time, as a product wants it: unpacked, or transposed.
         gathered += 2 * shape.intermediate * shape.hidden * (compute if job.base == "nf4" else 1)

@@ -30,6 +30,7 @@ def choose_layout(settings: TrainSettings, world: World) -> Choice:
             targets=settings.lora.targets if settings.lora is not None else (),
             weight_bytes=DTYPES[settings.model.dtype].itemsize if settings.lora is not None else 4,  # masters
             compute_bytes=DTYPES[settings.model.compute].itemsize,
+            moment_bytes=2 if settings.optimizer.kind == "adamw8bit" else 8,
             packs_per_gpu=-(-settings.optimizer.packs_per_step // world.size),
         ),
         Gpus(world.size, world.local_size, smallest_memory(world)),
