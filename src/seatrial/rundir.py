@@ -37,6 +37,11 @@ class RunDir:
         return self.path / "events.jsonl"
 
     @property
+    def ceilings(self) -> Path:
+        """What the GPUs of this run sustain in large products, by name of GPU."""
+        return self.path / "ceilings.json"
+
+    @property
     def outcome(self) -> Path:
         return self.path / "outcome.json"
 

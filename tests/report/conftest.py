@@ -32,6 +32,19 @@ def step_record(step: int, attempt: int, loss: float | None = None) -> StepRecor
         packs=[2 * step, 2 * step + 1],
         seconds=0.5,
         tokens_per_s=8000.0 + step,
+        padded_tokens_per_s=9000.0 + step,
+        trained_tokens_per_s=1800.0,
+        model_tflop_per_s_per_gpu=300.0,
+        mfu=0.42,
+        data_seconds=0.001,
+        seconds_p50=0.5,
+        seconds_p90=0.52,
+        seconds_p99=0.6,
+        memory_allocated_gib=20.0,
+        memory_reserved_gib=60.0,
+        memory_peak_gib=56.0,
+        rank_skew=1.02,
+        slowest_rank=1,
     )
 
 

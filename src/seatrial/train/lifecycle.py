@@ -1,6 +1,5 @@
 """A run's beginning and end: whose directory it is, which attempt this is, how it ended, and what it leaves behind."""
 
-import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,15 +105,6 @@ def refuse_other_data(progress: JsonObject, data_fingerprint: str, run: RunDir) 
         raise UsageError(
             f"{run.path}: its checkpoints were trained on other rows than data.train holds now "
             f"({progress['data_fingerprint'][:12]} against {data_fingerprint[:12]}); choose another run.dir"
-        )
-
-
-def refuse_non_finite(step: int, loss: float, grad_norm: float, packs: Sequence[tuple[int, ...]]) -> None:
-    """Stop before a number that is not finite reaches the weights. All ranks see the same values."""
-    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-        raise SeatrialError(
-            f"step {step + 1}: loss {loss}, gradient norm {grad_norm}, in packs of rows {list(packs)}; "
-            "nothing was updated; the last checkpoint is sound"
         )
 
 

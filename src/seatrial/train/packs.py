@@ -1,0 +1,57 @@
+"""What one rank computes of each step: a share of the global plan of packs, known without asking the others."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from seatrial.data.dataset import TokenRows
+from seatrial.data.pack import Pack, PackStream, Rows, pack_tensors, share
+from seatrial.dist.world import World
+from seatrial.train.flops import Work
+
+
+@dataclass(frozen=True, eq=False)
+class RankPacks:
+    """The packs of one rank. Steps count from 0."""
+
+    stream: PackStream
+    data: TokenRows
+    pad_id: int
+    world: World
+
+    @cached_property
+    def lengths_N(self) -> npt.NDArray[np.int64]:
+        return self.data.lengths_N
+
+    @cached_property
+    def trained_N(self) -> npt.NDArray[np.int64]:
+        return self.data.trained_N
+
+    def positions(self, step: int) -> list[int]:
+        """Where this rank's packs of a step stand in the global stream. As many for every rank."""
+        count = self.stream.packs_per_step
+        return [
+            step * count + self.world.rank + index * self.world.size for index in range(-(-count // self.world.size))
+        ]
+
+    def of_step(self, step: int) -> list[tuple[int, Rows, Pack]]:
+        """Position, rows and tensors of each of this rank's packs of a step."""
+        mine = share(self.stream.step_packs(step), self.world.rank, self.world.size)
+        return [(at, rows, self._tensors(rows)) for at, rows in zip(self.positions(step), mine, strict=True)]
+
+    def of_steps(self, steps: Iterable[int]) -> Iterator[Pack]:
+        """This rank's packs of several steps, laid out one at a time as they are asked for."""
+        for step in steps:
+            yield from map(self._tensors, share(self.stream.step_packs(step), self.world.rank, self.world.size))
+
+    def work(self, step: int) -> Work:
+        """What a step consists of, on all ranks."""
+        rows = [row for pack in self.stream.step_packs(step) for row in pack]
+        lengths = self.lengths_N[rows]
+        return Work(int(lengths.sum()), int(self.trained_N[rows].sum()), int((lengths**2).sum()))
+
+    def _tensors(self, rows: Rows) -> Pack:
+        return pack_tensors([self.data.rows[row] for row in rows], self.stream.pack_length, self.pad_id)
