@@ -40,7 +40,7 @@ TOLERANCE = {"dense": 0.03, "fp8": 0.2}
 class Variant:
     base: str = "dense"
     fused: bool = True
-    keep_hidden: bool = True
+    keep: bool = True
     compiled: bool = True
 
 
@@ -74,7 +74,7 @@ def network(dtype: torch.dtype, variant: Variant) -> PackLoss:
     if variant.fused:
         from seatrial.model.mlp import fuse_mlps
 
-        assert fuse_mlps(model, keep_hidden=variant.keep_hidden) == CONFIG.num_hidden_layers
+        assert fuse_mlps(model, keep=variant.keep) == CONFIG.num_hidden_layers
     model.train()
     if variant.compiled:
         torch.compiler.reset()
@@ -103,11 +103,11 @@ def reference() -> tuple[float, dict[str, Tensor]]:
         Variant(fused=False),
         Variant(compiled=False),
         Variant(),
-        Variant(keep_hidden=False),
+        Variant(keep=False),
         Variant(base="fp8", fused=False, compiled=False),
         Variant(base="fp8", compiled=False),
         Variant(base="fp8"),
-        Variant(base="fp8", keep_hidden=False),
+        Variant(base="fp8", keep=False),
     ],
     ids=str,
 )

@@ -30,7 +30,7 @@ def last_loss(folder: Path, base: str) -> float:
     train(settings)
     losses = [json.loads(line)["loss"] for line in (folder / base / "metrics.jsonl").read_text().splitlines()]
     assert len(losses) == STEPS
-    return statistics.mean(losses[-LAST:])
+    return float(statistics.mean(losses[-LAST:]))
 
 
 def test_a_fine_tune_of_the_tiny_base_ends_where_the_plain_one_does(tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ def fused_mlp(
     down_weight: Sequence[Tensor],
     a_down_RM: Tensor,
     b_down_IR: Tensor,
-    keep_hidden: bool,
+    keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """down(silu(gate(x)) * up(x)) [T, I], and what the backward needs.
 
-    That is: gate and up without their updates [T, 2M], x A^T of both [T, 2R], the hidden activation [T, M] (empty
-    unless ``keep_hidden``: then it is computed again), and its product with A of down [T, R].
+    That is: gate and up without their updates [T, 2M], x A^T of both [T, 2R], the hidden activation [T, M] and its
+    product with A of down [T, R]. The two wide ones are empty unless ``keep``: they are then computed again.
     """
     gate_up_T2M = frozen_product(x_TI, x_fp8_TI, x_scales_T1, up_weight, None)
     xa_T2R = x_TI @ a_up_GI.t()
@@ -54,7 +54,9 @@ def fused_mlp(
     hidden_fp8, scales = _to_fp8(hidden_TM, largest_T1, None) if down_weight[0].dtype == FP8 else (None, None)
     y_TI = frozen_product(hidden_TM, hidden_fp8, scales, down_weight, None)
     y_TI.addmm_(ha_TR, b_down_IR.t())
-    return y_TI, gate_up_T2M, xa_T2R, hidden_TM if keep_hidden else hidden_TM.new_empty(0), ha_TR
+    if not keep:
+        gate_up_T2M, hidden_TM = gate_up_T2M.new_empty(0), hidden_TM.new_empty(0)
+    return y_TI, gate_up_T2M, xa_T2R, hidden_TM, ha_TR
 
 
 @fused_mlp.register_fake
@@ -68,14 +70,14 @@ def _(
     down_weight: Sequence[Tensor],
     a_down_RM: Tensor,
     b_down_IR: Tensor,
-    keep_hidden: bool,
+    keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     tokens, width = x_TI.shape[0], a_down_RM.shape[1]
     return (
         x_TI.new_empty(tokens, b_down_IR.shape[0]),
-        x_TI.new_empty(tokens, 2 * width),
+        x_TI.new_empty((tokens, 2 * width) if keep else (0,)),
         x_TI.new_empty(tokens, a_up_GI.shape[0]),
-        x_TI.new_empty((tokens, width) if keep_hidden else (0,)),
+        x_TI.new_empty((tokens, width) if keep else (0,)),
         x_TI.new_empty(tokens, a_down_RM.shape[0]),
     )
 
@@ -99,12 +101,17 @@ def fused_mlp_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x in its type; of A and B of up, then of A and B of down, in float32."""
     rank, width = a_down_RM.shape
+    again = gate_up_T2M.numel() == 0
+    if again:
+        fp8 = up_weight[0].dtype == FP8
+        x_fp8, x_scales = _to_fp8(x_TI, x_TI.abs().amax(-1, keepdim=True).float(), None) if fp8 else (None, None)
+        gate_up_T2M = frozen_product(x_TI, x_fp8, x_scales, up_weight, None)
     dhidden_TM = frozen_product_backward(grad_TI, grad_fp8_TI, grad_scales_T1, down_weight)
     gb_down_TR = grad_TI @ b_down_IR
     db_down_IR = product_float32(grad_TI.t(), ha_TR)
     scales_O = up_weight[1] if up_weight[0].dtype == FP8 else None
     dgate_up_T2M, largest_T1, gb_up_T2R, hidden_again = _activation_backward(
-        gate_up_T2M, xa_T2R, b_up_OR, dhidden_TM, gb_down_TR, a_down_RM, scales_O, again=hidden_TM.numel() == 0
+        gate_up_T2M, xa_T2R, b_up_OR, dhidden_TM, gb_down_TR, a_down_RM, scales_O, again=again
     )
     da_down_RM = product_float32(gb_down_TR.t(), hidden_TM if hidden_again is None else hidden_again)
     db_up_OR = torch.empty_like(b_up_OR, dtype=torch.float32)

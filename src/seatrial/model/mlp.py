@@ -15,11 +15,11 @@ from seatrial.model.lora import AdaptedLinear
 class AdaptedMLP(nn.Module):
     """down(silu(gate(x)) * up(x)) with the parameters, and their names, of the layers it was made of."""
 
-    def __init__(self, gate_up: AdaptedLinear, down: AdaptedLinear, *, keep_hidden: bool) -> None:
+    def __init__(self, gate_up: AdaptedLinear, down: AdaptedLinear, *, keep: bool) -> None:
         super().__init__()
         self.gate_proj_up_proj = gate_up
         self.down_proj = down
-        self.keep_hidden = keep_hidden
+        self.keep = keep
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., I]."""
@@ -32,27 +32,27 @@ class AdaptedMLP(nn.Module):
             down.b_OR,
             up.scale,
             down.scale,
-            self.keep_hidden,
+            self.keep,
             *up.stored(),
             *down.stored(),
         )
         return y_TI.view(x.shape)
 
 
-def fuse_mlps(model: nn.Module, *, keep_hidden: bool) -> int:
+def fuse_mlps(model: nn.Module, *, keep: bool) -> int:
     """Replace every gated MLP that the kernels can compute; returns how many were. For a model that runs on a GPU.
 
     Args:
-        keep_hidden: keep the hidden activation [T, M] for the backward pass rather than compute it again.
+        keep: what the backward pass needs of gate, up and their product [T, 3M], rather than compute it again.
     """
-    found = [(name, fused) for name, module in model.named_modules() if (fused := _fused(module, keep_hidden))]
+    found = [(name, fused) for name, module in model.named_modules() if (fused := _fused(module, keep))]
     for name, fused in found:
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, fused)
     return len(found)
 
 
-def _fused(mlp: nn.Module, keep_hidden: bool) -> AdaptedMLP | None:
+def _fused(mlp: nn.Module, keep: bool) -> AdaptedMLP | None:
     up, down = (getattr(mlp, name, None) for name in ("gate_proj_up_proj", "down_proj"))
     if not isinstance(up, AdaptedLinear) or not isinstance(down, AdaptedLinear) or up.rank != down.rank:
         return None
@@ -62,7 +62,7 @@ def _fused(mlp: nn.Module, keep_hidden: bool) -> AdaptedMLP | None:
     from seatrial.model.fused_mlp import supports
 
     dtype = torch.bfloat16 if up.kind != "dense" else up.weight_OI.dtype
-    return AdaptedMLP(up, down, keep_hidden=keep_hidden) if supports(up.rank, dtype) else None
+    return AdaptedMLP(up, down, keep=keep) if supports(up.rank, dtype) else None
 
 
 class _AdaptedMLP(torch.autograd.Function):
@@ -76,7 +76,7 @@ class _AdaptedMLP(torch.autograd.Function):
         b_down: Tensor,
         up_scale: float,
         down_scale: float,
-        keep_hidden: bool,
+        keep: bool,
         *weights: Tensor,
     ) -> Tensor:
         from seatrial.model.fused_mlp import fused_mlp
@@ -86,7 +86,7 @@ class _AdaptedMLP(torch.autograd.Function):
         halves = [a_up.to(kind), (b_up * up_scale).to(kind), a_down.to(kind), (b_down * down_scale).to(kind)]
         x_fp8, x_scales = factor(x_TI, weights)
         y_TI, gate_up, xa, hidden, ha = fused_mlp(
-            x_TI, x_fp8, x_scales, list(weights[:half]), *halves[:2], list(weights[half:]), *halves[2:], keep_hidden
+            x_TI, x_fp8, x_scales, list(weights[:half]), *halves[:2], list(weights[half:]), *halves[2:], keep
         )
         ctx.save_for_backward(x_TI, gate_up, xa, hidden, ha, a_up, b_up, a_down, b_down, *weights)
         ctx.scales = up_scale, down_scale

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from seatrial.data.pack import IGNORED, Pack
 from seatrial.errors import UsageError
 from seatrial.model.loss import CHUNK, summed_cross_entropy
+from seatrial.model.mlp import AdaptedMLP
 
 Checkpointing = Literal["none", "selective", "full"]
 """Which activations are computed again in the backward pass: nothing, the MLP's wide ones, all but a block's input."""
@@ -155,6 +156,8 @@ def checkpoint_activations(model: PreTrainedModel, kind: Checkpointing) -> None:
             _replace_forward(block, partial(checkpoint, block.forward, use_reentrant=False))
         elif kind == "selective":
             mlp = getattr(block, "mlp", None)
+            if isinstance(mlp, AdaptedMLP):
+                continue  # it was told what to keep when it was made
             if not isinstance(mlp, nn.Module):
                 there = ", ".join(name for name, _ in block.named_children())
                 raise UsageError(

@@ -18,6 +18,7 @@ from seatrial.model.dropout import DropoutMasks
 from seatrial.model.full import MULTIPLE, Scaling, group_layers
 from seatrial.model.load import empty_for_training, fill_for_training
 from seatrial.model.lora import apply_lora, quantise_base
+from seatrial.model.mlp import fuse_mlps
 from seatrial.model.packed import PackLoss, checkpoint_activations, compile_blocks, pack_input
 from seatrial.settings import TrainSettings
 from seatrial.train.layout import smallest_memory
@@ -82,6 +83,8 @@ def make_fast(training: Training, settings: TrainSettings, layout: Layout) -> Tr
     drops = settings.lora is not None and settings.lora.dropout > 0
     device = training.world.device
     masks = DropoutMasks(training.model, seed=settings.run.seed, device=device) if drops else None
+    if device.type == "cuda" and settings.lora is not None and not drops:
+        fuse_mlps(training.model, keep=layout.checkpointing != "selective")
     if _compiles(settings, training.world):
         compile_blocks(training.model)
     checkpoint_activations(training.model, layout.checkpointing)
