@@ -14,6 +14,7 @@ from seatrial.dist.parallel import GradientSum, process_mesh, shard
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World
 from seatrial.errors import SeatrialError, UsageError
+from seatrial.model.compiled import keep_compiled_code
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.full import MULTIPLE, Scaling, group_layers
 from seatrial.model.load import empty_for_training, fill_for_training
@@ -37,6 +38,7 @@ def build_training(settings: TrainSettings, layout: Layout, world: World) -> Tra
     full = settings.lora is None
     scaling = _float8_scaling(settings)
     # What is trained is float32 whatever it is computed in; a whole model is rounded to model.dtype at the end.
+    keep_compiled_code()
     model = empty_for_training(settings.model.model_copy(update={"dtype": "float32"}) if full else settings.model)
     if settings.lora is not None:
         apply_lora(
