@@ -25,20 +25,28 @@ def losses(run: Path) -> list[float]:
     return [records[step] for step in sorted(records)]
 
 
-def test_the_curve_is_the_same_on_one_two_and_three_processes(harbour: Path) -> None:
-    """Five packs a step divide by neither: the plan and the loss are global, and empty packs fill the gap."""
+def test_the_curve_is_the_same_on_one_to_four_processes(harbour: Path) -> None:
+    """Five packs a step divide by none: the plan and the loss are global, and empty packs fill the gap."""
     train(settings_for(harbour, "alone"))
     expected = losses(harbour / "alone")
     assert len(expected) == 8
     assert expected[-1] < expected[0] - 0.05
-    for processes, plan in ((2, "replicate"), (3, "replicate"), (2, "shard"), (3, "shard")):
-        name = f"{plan}-{processes}"
-        settings = (
-            settings_for(harbour, name, parallel={"plan": plan}) if plan == "shard" else settings_for(harbour, name)
+    laid_out: dict[str, tuple[int, dict[str, str | int], str]] = {
+        "auto": (2, {"plan": "auto"}, "none"),
+        "replicate": (3, {"plan": "replicate"}, "selective"),
+        "shard": (3, {"plan": "shard"}, "full"),
+        "hybrid": (4, {"plan": "hybrid", "shard_size": 2}, "none"),
+    }
+    for name, (processes, parallel, recompute) in laid_out.items():
+        settings = settings_for(
+            harbour, name, parallel=parallel, model={"activation_checkpointing": recompute, "compile": "off"}
         )
         done = torchrun(write_config(settings, harbour / f"{name}.yaml"), processes)
         assert done.returncode == 0, done.stderr[-2000:]
         assert losses(harbour / name) == pytest.approx(expected, abs=1e-5), name
+        laid = next(event for event in RunDir(harbour / name).read_events() if event["event"] == "layout")
+        assert laid["plan"] == ("replicate" if name == "auto" else name)
+        assert laid["checkpointing"] == recompute
 
 
 def test_a_stopped_run_resumes_to_the_same_bits(harbour: Path) -> None:
