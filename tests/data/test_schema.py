@@ -59,6 +59,13 @@ def test_one_tool_alone_and_text_of_text() -> None:
     assert (tools[0].name, repairs) == ("get_tide", ("python_literal_tools",))
 
 
+@pytest.mark.parametrize("key", ["arguments", "input_schema", "inputSchema"])
+def test_parameters_under_another_name(key: str) -> None:
+    tools, repairs = normalise_tools([{"name": "f", key: TIDE_TOOL["parameters"]}])
+    assert tools[0].parameters == TIDE_TOOL["parameters"]
+    assert repairs == ("parameters_renamed",)
+
+
 def test_flat_parameters() -> None:
     schema, repairs = parameters(
         {"a": {"type": "str"}, "b": {"type": "int, optional"}, "c": {"type": "int", "default": 1}}

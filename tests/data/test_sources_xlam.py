@@ -71,9 +71,14 @@ def test_only_what_the_gold_disproves_is_widened() -> None:
 
 
 def test_an_inferred_requirement_yields_to_the_gold() -> None:
-    row = accepted(one_tool({"a": {"type": "str"}, "b": {"type": "str"}}, {"a": "x"}))
-    assert row.tools[0].parameters["required"] == ["a"]
-    assert "required_relaxed: f.b" in row.repairs
+    row = one_tool({"a": {"type": "str"}, "b": {"type": "str"}}, {"a": "x"})
+    assert accepted(row).tools[0].parameters["required"] == ["a"]
+    assert "required_relaxed: f.b" in accepted(row).repairs
+    # The same tools in another format, as in the data sets that were built on them.
+    turns = [{"from": "human", "value": "q"}, {"from": "function_call", "value": row["answers"]}]
+    other = convert_row("sharegpt", 1, json.dumps({"conversations": turns, "tools": row["tools"]}).encode())
+    assert isinstance(other, Conversation)
+    assert other.tools == accepted(row).tools
 
 
 def test_of_two_tools_with_one_name_the_one_that_fits_the_calls_stays() -> None:

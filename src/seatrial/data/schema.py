@@ -26,6 +26,10 @@ NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definiti
 LISTED_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 INNER_SCHEMAS = frozenset({"additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"})
 TOOL_KEYS = frozenset({"name", "description", "parameters", "required", "strict", "type"})
+# What other dialects call the parameters: some of ToolACE's prompts, and tools in Anthropic's and MCP's form.
+PARAMETERS_ALIASES = ("arguments", "input_schema", "inputSchema")
+FLAT = "flat_parameters"
+"""The repair that says that ``required`` was inferred."""
 
 
 class _Normal(msgspec.Struct, forbid_unknown_fields=True):
@@ -113,6 +117,9 @@ def _normalise_tool(raw: Json, repairs: Repairs) -> Tool:
         raise Unfaithful(Reason.BAD_TOOLS, f"a tool has no name: {excerpt(raw)}")
     if description is not None and not isinstance(description, str):
         raise Unfaithful(Reason.BAD_TOOLS, f"{name}: description is {type(description).__name__}, not text")
+    if "parameters" not in raw and (alias := next((key for key in PARAMETERS_ALIASES if key in raw), None)):
+        repairs["parameters_renamed"] = None
+        raw = {"parameters" if key == alias else key: value for key, value in raw.items()}
     if not raw.keys() <= TOOL_KEYS:
         dropped = [key for key in raw if key not in TOOL_KEYS and raw[key] is not None]
         repairs |= dict.fromkeys(f"tool_field_dropped: {name}.{key}" for key in dropped)
@@ -133,7 +140,7 @@ def _normalise_parameters(raw: Json, tool: str, repairs: Repairs) -> Schema:
     if not isinstance(raw, dict):
         raise Unfaithful(Reason.BAD_SCHEMA, f"{tool}: parameters are {type(raw).__name__}, not an object")
     if _is_flat(raw):
-        repairs["flat_parameters"] = None
+        repairs[FLAT] = None
         raw = {"type": "object", "properties": raw, "required": [n for n, s in raw.items() if _is_flat_required(s)]}
     schema = normalise_schema(raw, tool, repairs)
     if schema.setdefault("type", "object") != "object":

@@ -10,6 +10,7 @@ import msgspec
 
 from seatrial.data.conversation import Conversation, Message, Rejection, Tool, ToolCall
 from seatrial.data.reason import Reason, Unfaithful, excerpt
+from seatrial.data.schema import FLAT
 
 Json = Any
 
@@ -31,11 +32,14 @@ def well_formed(conversation: Conversation) -> Conversation | Rejection:
     Tools are declared under unique names with valid schemas (draft 2020-12). Turns are: an optional system
     message, then user and assistant in turn, each call answered by exactly one tool message before anybody
     speaks again, an assistant turn last; only the last turn's calls may stay unanswered. No text holds a call of
-    another format. Calls name declared tools and their arguments validate. Three things are mended and recorded: an
+    another format. Calls name declared tools and their arguments validate. Four things are mended and recorded: an
     optional null where the schema has no room for one, an integer parameter for which this very conversation passes a
-    fraction, and responses to parallel calls in another order than the calls.
+    fraction, a requirement that was inferred from a flat map of parameters and that a call does without, and responses
+    to parallel calls in another order than the calls.
     """
     try:
+        if FLAT in conversation.repairs:
+            conversation = _with_requirements_relaxed(conversation)
         signatures = _signatures(conversation.tools)
         _check_turns(conversation.messages)
         return _check_calls(_with_responses_in_order(conversation), signatures)
@@ -130,6 +134,21 @@ def _check_turns(messages: Sequence[Message]) -> None:
 
 
 _MAY_FOLLOW = {"system": ("",), "user": ("", "system", "assistant"), "assistant": ("user", "tool")}
+
+
+def _with_requirements_relaxed(conversation: Conversation) -> Conversation:
+    """Flat maps do not say what is required; where a call leaves out what we inferred to be, we inferred wrongly."""
+    calls = [call for message in conversation.messages for call in message.tool_calls]
+    tools, repairs = [], list(conversation.repairs)
+    for tool in conversation.tools:
+        given = [call.arguments for call in calls if call.name == tool.name]
+        required = tool.parameters.get("required", [])
+        proven = [name for name in required if all(name in arguments for arguments in given)]
+        if len(proven) < len(required):
+            repairs += [f"required_relaxed: {tool.name}.{name}" for name in required if name not in proven]
+            tool = msgspec.structs.replace(tool, parameters=tool.parameters | {"required": proven})
+        tools.append(tool)
+    return msgspec.structs.replace(conversation, tools=tuple(tools), repairs=tuple(repairs))
 
 
 def _with_responses_in_order(conversation: Conversation) -> Conversation:

@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-import msgspec
-
 from seatrial.data.conversation import Conversation, Tool
 from seatrial.data.reason import Reason, Unfaithful
 from seatrial.data.schema import normalise_tools
@@ -20,9 +18,6 @@ def convert(row: Row) -> Conversation:
     calls = calls_of(answers)
     tools, repairs = normalise_tools(row.get("tools"))
     tools, dropped = _one_per_name(tools, calls)
-    if "flat_parameters" in repairs:
-        tools, relaxed = _relaxed(tools, calls)
-        dropped += relaxed
     messages = messages_of([Turn("user", text_of(row, "query")), Turn("assistant", "", calls)])
     return Conversation(id_of(row), "xlam", messages, tools, repairs=(*repairs, *dropped))
 
@@ -45,18 +40,3 @@ def _fit(tool: Tool, calls: tuple[Call, ...]) -> tuple[int, int]:
     own = [call for call in calls if call.name == tool.name]
     declared = tool.parameters["properties"].keys()
     return sum(accepts(tool, call.arguments) for call in own), sum(call.arguments.keys() <= declared for call in own)
-
-
-def _relaxed(tools: tuple[Tool, ...], calls: tuple[Call, ...]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """Flat maps do not say what is required; where a call leaves out what we inferred to be, we inferred wrongly."""
-    repairs: list[str] = []
-    relaxed = []
-    for tool in tools:
-        given = [call.arguments for call in calls if call.name == tool.name]
-        required = tool.parameters.get("required", [])
-        proven = [name for name in required if all(name in arguments for arguments in given)]
-        if len(proven) < len(required):
-            repairs += [f"required_relaxed: {tool.name}.{name}" for name in required if name not in proven]
-            tool = msgspec.structs.replace(tool, parameters=tool.parameters | {"required": proven})
-        relaxed.append(tool)
-    return tuple(relaxed), tuple(repairs)
