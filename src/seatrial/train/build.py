@@ -35,10 +35,10 @@ def build_training(settings: TrainSettings, layout: Layout, world: World) -> Tra
 
     Collective. Not compiled yet, and nothing is dropped: see :func:`make_fast`.
     """
+    keep_compiled_code()
     full = settings.lora is None
     scaling = _float8_scaling(settings)
     # What is trained is float32 whatever it is computed in; a whole model is rounded to model.dtype at the end.
-    keep_compiled_code()
     model = empty_for_training(settings.model.model_copy(update={"dtype": "float32"}) if full else settings.model)
     if settings.lora is not None:
         apply_lora(
