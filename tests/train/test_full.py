@@ -44,7 +44,7 @@ def test_narrow_products_follow_the_float32_curve(harbour: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "tolerance"),
-    [({}, 1e-5), ({"base": "fp8"}, 2e-3), ({"base": "fp8", "compute": "bfloat16", "dtype": "bfloat16"}, 2e-2)],
+    [({}, 1e-5), ({"base": "fp8", "compute": "bfloat16", "dtype": "bfloat16"}, 2e-2)],
 )
 def test_two_sharded_processes_train_as_one(harbour: Path, model: dict[str, str], tolerance: float) -> None:
     """Sums in another order move a weight's last bit, and that moves a float8 number now and then."""
