@@ -22,14 +22,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from seatrial.model.frozen import FP8, FP8_MAX, has_fp8_units, product_float32, quantise_rows
+from seatrial.model.frozen import FP8, has_fp8_units, product_float32, quantise_rows
 from seatrial.model.group import Member, same_input
 from seatrial.model.packed import decoder_blocks
 
 Scaling = Literal["tensor", "row"]
 
 FP8_GRADIENT = torch.float8_e5m2
-_LARGEST = {FP8: FP8_MAX, FP8_GRADIENT: 57344.0}
+_LARGEST = {kind: torch.finfo(kind).max for kind in (FP8, FP8_GRADIENT)}
 
 MULTIPLE = 16
 """Widths, and under ``tensor`` the tokens of a pack, that float8 units multiply (cuBLAS: 16 bytes a row)."""
