@@ -22,9 +22,9 @@ FLOORS: tuple[dict[str, set[str]], ...] = (
     {"model": {"data"}},
     {"dist": {"model"}},
     {"train": {"data", "dist", "model"}, "evals": {"data", "model"}, "export": {"data", "model"}},
-    {"accept": set(), "report": {"data", "evals"}},
+    {"accept": set(), "bench": {"data", "dist", "model", "train"}, "report": {"data", "evals"}},
     {"demo": {"data", "dist", "evals", "export", "accept", "report"}},
-    {"cli": {"data", "train", "evals", "export", "accept", "report", "demo"}},
+    {"cli": {"data", "train", "evals", "export", "accept", "bench", "report", "demo"}},
 )
 MAY_IMPORT = {folder: imports for floor in FLOORS for folder, imports in floor.items()}
 

@@ -12,6 +12,7 @@ from seatrial.dist.checkpoint import Checkpoints
 from seatrial.errors import SeatrialError
 from seatrial.rundir import RunDir
 from seatrial.train.loop import train
+from seatrial.train.step import Training
 from tests.small import settings_for, torchrun, write_config
 
 
@@ -60,10 +61,10 @@ def test_the_first_tensor_is_named_and_nothing_is_updated(
     """From the third step on: five packs a step. The step queued behind the bad one must not touch the weights."""
     from seatrial.train import build
 
-    made: list[build.Training] = []
+    made: list[Training] = []
     saved: list[dict[str, Tensor]] = []
 
-    def breaking(*args: object) -> build.Training:
+    def breaking(*args: object) -> Training:
         training = sound(*args)  # type: ignore[arg-type]
         norm = training.model.get_submodule("model.layers.1.post_attention_layernorm")
         norm.add_module("breaks", breaks)

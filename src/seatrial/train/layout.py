@@ -21,7 +21,7 @@ def choose_layout(settings: TrainSettings, world: World) -> Choice:
         UsageError: the model or the shard size is none that we know.
         ImpossibleConfiguration: no plan fits the GPUs.
     """
-    choice = choose(
+    return choose(
         Shape.of(json.loads((model_directory(settings.model.path) / "config.json").read_text())),
         Job(
             rank=settings.lora.rank if settings.lora is not None else 0,
@@ -38,9 +38,12 @@ def choose_layout(settings: TrainSettings, world: World) -> Choice:
         checkpointing=settings.model.activation_checkpointing,
         shard_size=settings.parallel.shard_size,
     )
+
+
+def announce(choice: Choice, world: World) -> None:
+    """Say on the terminal what was chosen and why, where there was a choice."""
     if world.is_first and world.device.type == "cuda":
         Console(stderr=True, highlight=False).print(f"layout: {choice.layout}: {choice.why}")
-    return choice
 
 
 def as_event(choice: Choice) -> JsonObject:

@@ -22,7 +22,7 @@ from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.build import build_training, make_fast, refuse_leaking_attention
 from seatrial.train.diagnose import refuse_non_finite
-from seatrial.train.layout import as_event, choose_layout
+from seatrial.train.layout import announce, as_event, choose_layout
 from seatrial.train.lifecycle import open_run, refuse_other_data, write_result
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
@@ -67,6 +67,7 @@ def train(settings: TrainSettings) -> None:
         fingerprint = data.fingerprint(length=settings.data.length, seed=settings.run.seed)
 
         choice = choose_layout(settings, world)
+        announce(choice, world)
         training = build_training(settings, choice.layout, world)
         state = training_state(training.trainable, training.optimizer)
 

@@ -1,0 +1,1 @@
+"""Measuring how fast a machine does what seatrial does."""
