@@ -43,6 +43,9 @@ class ModelSettings(Frozen):
         description="how weights frozen under LoRA are stored: 'plain' as dtype says, or quantised once; with "
         "lora: null fp8 is what trained layers are multiplied in, and their weights are float32 as ever",
     )
+    products: Literal["compute", "fp8"] = Field(
+        "compute", description="what a base of nf4 is multiplied in; fp8 is faster and rounds once more"
+    )
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile of each decoder block; auto: on a GPU, unless run.deterministic"
     )

@@ -6,8 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seatrial.errors import UsageError
+from seatrial.model.frozen import FP8_MAX, quantise_rows
 from seatrial.model.lora import AdaptedLinear
-from seatrial.model.nf4 import BLOCK, block_largest, dequantise_nf4, nf4_code, quantise_nf4
+from seatrial.model.nf4 import (
+    BLOCK,
+    block_largest,
+    dequantise_nf4,
+    nf4_code,
+    nf4_row_scales,
+    nf4_to_fp8,
+    quantise_nf4,
+)
 
 CPU = torch.device("cpu")
 
@@ -100,3 +109,34 @@ def test_outputs_and_gradients_are_those_of_the_dequantised_weight(dtype: torch.
 def test_a_width_that_is_no_multiple_of_a_block_is_refused() -> None:
     with pytest.raises(UsageError, match=r"input widths divisible by 64, this model has 48; choose fp8"):
         quantise_nf4(torch.randn(4, 48))
+
+
+def test_the_float8_matrix_is_the_dequantised_one_quantised_by_rows() -> None:
+    stored = quantise_nf4(weight(24, 448))
+    matrix = dequantise_nf4(stored, torch.float32)
+    scales_O = nf4_row_scales(stored)
+    assert torch.equal(scales_O, matrix.abs().amax(1) / FP8_MAX)
+    q_OI = nf4_to_fp8(stored, scales_O)
+    expected, _ = quantise_rows(matrix)
+    assert (q_OI.float() != expected.float()).float().mean() < 1e-3  # a quotient and a product with an inverse
+    assert torch.equal(nf4_to_fp8(stored, scales_O, transposed=True), q_OI.t())
+
+
+def test_float8_products_of_a_4_bit_base_are_those_of_a_float8_base() -> None:
+    linear = torch.nn.Linear(128, 96, bias=False)
+    small = adapted(linear, "dense")
+    small.quantise(kind="nf4", fp8_products=True)
+    linear.weight.data = dequantise_nf4(small.stored(), torch.float32)
+    wide = adapted(linear, "dense")
+    wide.quantise(kind="fp8")
+    torch.manual_seed(2)
+    x, grad = torch.randn(9, 128), torch.randn(9, 96)
+    results = []
+    for layer in (small, wide):
+        inputs = x.clone().requires_grad_()
+        y = layer(inputs)
+        y.backward(grad)
+        results.append((y, inputs.grad, layer.a_GI.grad, layer.b_OR.grad))
+    for ours, expected in zip(*results, strict=True):
+        assert ours is not None and expected is not None
+        torch.testing.assert_close(ours, expected, rtol=2e-2, atol=2e-2)

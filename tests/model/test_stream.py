@@ -116,9 +116,9 @@ def test_in_several_files_untied_with_biases_and_scaled_positions(tmp_path: Path
     assert_equal(adapted, base)
 
 
-@pytest.mark.parametrize("kind", ["fp8", "nf4"])
+@pytest.mark.parametrize(("kind", "fp8_products"), [("fp8", False), ("nf4", False), ("nf4", True)])
 @pytest.mark.usefixtures("small_pieces")
-def test_quantised_on_the_way_equals_quantised_afterwards(tmp_path: Path, kind: str) -> None:
+def test_quantised_on_the_way_equals_quantised_afterwards(tmp_path: Path, kind: str, fp8_products: bool) -> None:
     if kind == "nf4":
         pytest.importorskip("bitsandbytes", reason="bitsandbytes is a test dependency: pip install -e '.[test]'")
     config = Qwen3Config(
@@ -136,7 +136,7 @@ def test_quantised_on_the_way_equals_quantised_afterwards(tmp_path: Path, kind: 
     model, expected = empty_for_training(settings), loaded(tmp_path)
     for one in (model, expected):
         apply_lora(one, targets=LORA.targets, rank=LORA.rank, alpha=LORA.alpha, seed=3)
-        quantise_base(one, kind=settings.base, transposed=kind == "fp8")  # type: ignore[arg-type]
+        quantise_base(one, kind=settings.base, transposed=kind == "fp8", fp8_products=fp8_products)  # type: ignore[arg-type]
     fill_for_training(model, settings, device=CPU, seed=3)
     assert_equal(model, expected)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, LlamaForCausalLM
 
+from seatrial.errors import UsageError
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.loop import train
@@ -51,3 +52,13 @@ def test_4_bits_and_dropout_cost_little_of_what_is_learned(wide: Path) -> None:
     plain, small = losses(wide / "plain"), losses(wide / "small")
     assert small != plain
     assert small[-1] == pytest.approx(plain[-1], rel=0.01)
+
+
+def test_products_in_float8_cost_little_too(wide: Path) -> None:
+    train(settings_for(wide, "plain"))
+    train(settings_for(wide, "small", model={"base": "nf4", "products": "fp8"}))
+    plain, small = losses(wide / "plain"), losses(wide / "small")
+    assert small != plain
+    assert small[-1] == pytest.approx(plain[-1], rel=0.01)
+    with pytest.raises(UsageError, match=r"model.products: fp8 is for model.base nf4, and this one is plain"):
+        train(settings_for(wide, "refused", model={"products": "fp8"}))

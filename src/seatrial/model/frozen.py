@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seatrial.model.nf4 import dequantise_nf4
+from seatrial.model.nf4 import dequantise_nf4, nf4_to_fp8
 
 BaseKind = Literal["dense", "fp8", "nf4"]
 
@@ -29,12 +29,20 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def factor(x_TI: Tensor, weight: Sequence[Tensor]) -> tuple[Tensor, Tensor] | tuple[None, None]:
     """``x`` in the format that ``weight`` is multiplied with when that is not its own: float8 and scales."""
-    return quantise_rows(x_TI) if weight[0].dtype == FP8 else (None, None)
+    return quantise_rows(x_TI) if row_scales(weight) is not None else (None, None)
+
+
+def row_scales(weight: Sequence[Tensor]) -> Tensor | None:
+    """What the rows of a weight that is multiplied in float8 are scaled with; None for one that is not."""
+    if weight[0].dtype == FP8:
+        return weight[1]
+    return weight[4] if len(weight) == 5 else None
 
 
 def gradient_factor(grad_TO: Tensor, weight: Sequence[Tensor]) -> tuple[Tensor, Tensor] | tuple[None, None]:
     """The same of a gradient. The scales of the weight's rows lie along the sum of its product: they go in here."""
-    return quantise_rows(grad_TO * weight[1]) if weight[0].dtype == FP8 else (None, None)
+    scales_O = row_scales(weight)
+    return (None, None) if scales_O is None else quantise_rows(grad_TO * scales_O)
 
 
 def has_fp8_units(device: torch.device) -> bool:
@@ -58,7 +66,8 @@ def frozen_product(
     """x W^T + bias: [T, O] in the type of x."""
     if x_fp8_TI is None or x_scales_T1 is None:
         return torch.nn.functional.linear(x_TI, _matrix(weight, x_TI.dtype), bias_O)
-    y_TO = fp8_product(x_fp8_TI, x_scales_T1, weight[0], weight[1], x_TI.dtype)
+    q_OI = weight[0] if weight[0].dtype == FP8 else nf4_to_fp8(weight, weight[4])
+    y_TO = fp8_product(x_fp8_TI, x_scales_T1, q_OI, row_scales(weight), x_TI.dtype)
     return y_TO if bias_O is None else y_TO.add_(bias_O)
 
 
@@ -68,7 +77,10 @@ def frozen_product_backward(
     """grad W: [T, I] in the type of the gradient."""
     if grad_fp8_TO is None or grad_scales_T1 is None:
         return grad_TO @ _matrix(weight, grad_TO.dtype)
-    q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
+    if weight[0].dtype == torch.uint8:
+        q_IO = nf4_to_fp8(weight, weight[4], transposed=True)
+    else:
+        q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
     return fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype)
 
 
@@ -92,7 +104,8 @@ def adapted_product(
     """y = x W^T + bias + (x A^T) B^T, member by member, and x A^T, which the backward needs: [T, O], [T, G].
 
     ``weight`` is (W_OI,) or, in fp8, (Q_OI, scales_O) with an optional Q_IO; then x comes in both formats.
-    In nf4 it is what ``quantise_nf4`` returns. ``low_TI`` is what A reads where that is not x: x with dropout.
+    In nf4 it is what ``quantise_nf4`` returns, with ``nf4_row_scales`` behind it if it is to be multiplied in fp8.
+    ``low_TI`` is what A reads where that is not x: x with dropout.
     """
     y_TO = frozen_product(x_TI, x_fp8_TI, x_scales_T1, weight, bias_O)
     xa_TG = (x_TI if low_TI is None else low_TI) @ a_GI.t()

@@ -24,7 +24,7 @@ from seatrial.model.frozen import (
     quantise_rows,
 )
 from seatrial.model.mask import dropped
-from seatrial.model.nf4 import quantise_nf4
+from seatrial.model.nf4 import nf4_row_scales, quantise_nf4
 
 # Layers of one parent that are called one after another with the same input, in Hugging Face's names.
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -52,6 +52,7 @@ class AdaptedLinear(nn.Module):
         self.rank = rank
         self.alpha = alpha
         self.kind: BaseKind = "dense"
+        self.fp8_products = False
         self.dropout = dropout
         # Which mask dropout follows; without one nothing is dropped.
         self.mask_key: Tensor | None = None
@@ -79,13 +80,21 @@ class AdaptedLinear(nn.Module):
             [torch.empty(self.rank, self.in_features).uniform_(-bound, bound, generator=g) for g in generators]
         )
 
-    def quantise(self, *, kind: BaseKind = "fp8", transposed: bool = False) -> None:
-        """Store the base in float8 or 4 bits, once. ``transposed``: keep a second float8 copy for the backward pass."""
+    def quantise(self, *, kind: BaseKind = "fp8", transposed: bool = False, fp8_products: bool = False) -> None:
+        """Store the base in float8 or 4 bits, once.
+
+        Args:
+            transposed: keep a second float8 copy for the backward pass.
+            fp8_products: multiply a 4-bit base in float8, not in the type of the input.
+        """
         assert self.kind == "dense", "a base is quantised once"
         self.kind = kind
         if kind == "nf4":
             stored = [_frozen(part) for part in quantise_nf4(self.weight_OI)]
             self.weight_OI, self.block_scales_OK, self.scales_OS, self.offsets_O = stored
+            self.fp8_products = fp8_products
+            if fp8_products:
+                self.scales_O = _frozen(nf4_row_scales(stored))
             return
         q_OI, scales_O1 = quantise_rows(self.weight_OI)
         self.weight_OI = _frozen(q_OI)
@@ -98,6 +107,8 @@ class AdaptedLinear(nn.Module):
         weight: list[Tensor] = [self.weight_OI]
         if self.kind == "nf4":
             weight += [self.block_scales_OK, self.scales_OS, self.offsets_O]
+            if self.fp8_products:
+                weight.append(self.scales_O)
         if self.kind == "fp8":
             weight.append(self.scales_O)
             if hasattr(self, "weight_IO"):
@@ -242,10 +253,12 @@ def initial_a(layer: AdaptedLinear, name: str, seed: int) -> Tensor:
     return layer.drawn([generator(seed, f"{parent}.{member}".lstrip(".")) for member in layer.members])
 
 
-def quantise_base(model: nn.Module, *, kind: BaseKind = "fp8", transposed: bool) -> None:
-    """Store the base of every adapted layer in float8 or 4 bits, one after another."""
+def quantise_base(
+    model: nn.Module, *, kind: BaseKind = "fp8", transposed: bool = False, fp8_products: bool = False
+) -> None:
+    """Store the base of every adapted layer in float8 or 4 bits, one after another; see ``AdaptedLinear.quantise``."""
     for _, layer in adapted_layers(model):
-        layer.quantise(kind=kind, transposed=transposed)
+        layer.quantise(kind=kind, transposed=transposed, fp8_products=fp8_products)
 
 
 def _groups(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -48,21 +48,41 @@ def quantise_nf4(weight_OI: Tensor) -> list[Tensor]:
 
 def dequantise_nf4(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """[O, I] in ``dtype``: each code's number times its block's scale, in float32, rounded once."""
-    packed_OH, block_scales_OK, scales_OS, offsets_O = weight
+    packed_OH = weight[0]
     if packed_OH.is_cuda:
         from seatrial.model.nf4_kernels import dequantise
 
         tables = nf4_code(packed_OH.device), dynamic_code(packed_OH.device)
-        return dequantise(packed_OH, block_scales_OK, scales_OS, offsets_O, *tables, dtype)
+        return dequantise(weight, tables, dtype)
     largest = block_largest(weight).flatten()
     shape = packed_OH.shape[0], 2 * packed_OH.shape[1]
     whole: Tensor = torch.ops.bitsandbytes.dequantize_4bit(packed_OH, largest, BLOCK, "nf4", shape, dtype)
     return whole
 
 
+def nf4_row_scales(weight: Sequence[Tensor]) -> Tensor:
+    """For products in float8: what each row of the float8 matrix is to be multiplied with, [O] float32.
+
+    The largest block scale of a row is its largest weight: every block holds the code of one or minus one.
+    """
+    return block_largest(weight).abs().amax(1).clamp(min=1e-12) / torch.finfo(torch.float8_e4m3fn).max
+
+
+def nf4_to_fp8(weight: Sequence[Tensor], row_scales_O: Tensor, *, transposed: bool = False) -> Tensor:
+    """[O, I], or [I, O] for the backward product, in float8: each number of the matrix over its row's scale."""
+    packed_OH = weight[0]
+    if packed_OH.is_cuda:
+        from seatrial.model.nf4_kernels import to_fp8
+
+        tables = nf4_code(packed_OH.device), dynamic_code(packed_OH.device)
+        return to_fp8(weight, row_scales_O, tables, transposed=transposed)
+    whole_OI = (dequantise_nf4(weight, torch.float32) * (1 / row_scales_O).unsqueeze(1)).to(torch.float8_e4m3fn)
+    return whole_OI.t().contiguous() if transposed else whole_OI
+
+
 def block_largest(weight: Sequence[Tensor]) -> Tensor:
     """The scale of each block, its largest weight, as it came out of the double quantisation: [O, K] float32."""
-    _, block_scales_OK, scales_OS, offsets_O = weight
+    _, block_scales_OK, scales_OS, offsets_O = weight[:4]
     second_OK = scales_OS.repeat_interleave(SECOND_BLOCK, 1)[:, : block_scales_OK.shape[1]]
     return dynamic_code(block_scales_OK.device)[block_scales_OK.int()] * second_OK + offsets_O.unsqueeze(1)
 

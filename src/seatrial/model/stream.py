@@ -30,7 +30,7 @@ from seatrial.hardware import GB, usable_cpus
 from seatrial.model.frozen import quantise_rows
 from seatrial.model.full import TrainedLinear
 from seatrial.model.lora import AdaptedLinear, adapted_layers, generator, initial_a
-from seatrial.model.nf4 import quantise_nf4
+from seatrial.model.nf4 import nf4_row_scales, quantise_nf4
 from seatrial.model.stored import StoredTensor, shortened, stored_tensors
 
 T = TypeVar("T")
@@ -178,7 +178,10 @@ def _put_base(layer: AdaptedLinear, low: int, dtype: torch.dtype, row: int, rows
         _local(layer.weight_OI)[here].copy_(rows_NI)
         return
     if layer.kind == "nf4":
-        for parameter, value in zip(layer.stored(), quantise_nf4(rows_NI.to(dtype)), strict=True):
+        quantised = quantise_nf4(rows_NI.to(dtype))
+        if layer.fp8_products:
+            quantised.append(nf4_row_scales(quantised))
+        for parameter, value in zip(layer.stored(), quantised, strict=True):
             _local(parameter)[here].copy_(value)
         return
     q_NI, scales_N1 = quantise_rows(rows_NI.to(dtype))

@@ -50,7 +50,12 @@ def build_training(settings: TrainSettings, layout: Layout, world: World) -> Tra
             dropout=settings.lora.dropout,
         )
         if settings.model.base != "plain":
-            quantise_base(model, kind=settings.model.base, transposed=layout.plan == "replicate")
+            quantise_base(
+                model,
+                kind=settings.model.base,
+                transposed=layout.plan == "replicate",
+                fp8_products=settings.model.products == "fp8",
+            )
         model.enable_input_require_grads()  # all blocks then look alike, and are compiled once
     else:
         group_layers(model, fp8=scaling)
@@ -125,8 +130,13 @@ def _float8_scaling(settings: TrainSettings) -> Scaling | None:
     """How products of trained weights are scaled in float8. None: they run in model.compute, or adapters are trained.
 
     Raises:
-        UsageError: a base in 4 bits, which cannot be trained, or packs that float8 units do not multiply.
+        UsageError: a base in 4 bits, which cannot be trained, or packs that float8 units do not multiply, or products
+            in float8 of a base that they are not for.
     """
+    if settings.model.products == "fp8" and settings.model.base != "nf4":
+        raise UsageError(
+            f"model.products: fp8 is for model.base nf4, and this one is {settings.model.base}; leave it out"
+        )
     if settings.lora is not None or settings.model.base == "plain":
         return None
     if settings.model.base != "fp8":
