@@ -20,7 +20,7 @@ def stored(outs: int, ins: int) -> list[torch.Tensor]:
 def test_dequantised_as_bitsandbytes_does(outs: int, ins: int, dtype: torch.dtype) -> None:
     weight = stored(outs, ins)
     largest = block_largest(weight).flatten()
-    theirs = torch.ops.bitsandbytes.dequantize_4bit(weight[0], largest, 64, "nf4", (outs, ins), dtype)
+    theirs = torch.ops.bitsandbytes.dequantize_4bit(weight[0].view(torch.uint8), largest, 64, "nf4", (outs, ins), dtype)
     assert torch.equal(dequantise_nf4(weight, dtype), theirs)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seatrial.model.nf4 import dequantise_nf4, nf4_to_fp8
+from seatrial.model.nf4 import BYTES, dequantise_nf4, nf4_to_fp8
 
 BaseKind = Literal["dense", "fp8", "nf4"]
 
@@ -77,7 +77,7 @@ def frozen_product_backward(
     """grad W: [T, I] in the type of the gradient."""
     if grad_fp8_TO is None or grad_scales_T1 is None:
         return grad_TO @ _matrix(weight, grad_TO.dtype)
-    if weight[0].dtype == torch.uint8:
+    if weight[0].dtype == BYTES:
         q_IO = nf4_to_fp8(weight, weight[4], transposed=True)
     else:
         q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
@@ -86,7 +86,7 @@ def frozen_product_backward(
 
 def _matrix(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """W_OI in ``dtype``; from 4 bits it is made anew for each product, and gone after it."""
-    return dequantise_nf4(weight, dtype) if weight[0].dtype == torch.uint8 else weight[0].to(dtype)
+    return dequantise_nf4(weight, dtype) if weight[0].dtype == BYTES else weight[0].to(dtype)
 
 
 @torch.library.custom_op("seatrial::adapted_product", mutates_args=())

@@ -21,10 +21,13 @@ BLOCK = 64
 """Weights that share a first-level scale: bitsandbytes' default, and the paper's."""
 SECOND_BLOCK = 256
 """Block scales that share a second-level scale: as in the paper."""
+BYTES = torch.float8_e5m2
+"""The type that bytes are kept in, and a mark of this format. FSDP2 of torch 2.11 shards parameters of floating-point
+types only; nothing computes with this one, and views of the same bytes as uint8 cost nothing."""
 
 
 def quantise_nf4(weight_OI: Tensor) -> list[Tensor]:
-    """Packed codes [O, H] uint8, block scales [O, K] uint8, second-level scales [O, S] and offsets [O] in float32.
+    """Packed codes [O, H] and block scales [O, K] as bytes, second-level scales [O, S] and offsets [O] in float32.
 
     0.508 bytes a weight at I = 4,096. The even weight of a pair lies in the high half of its byte.
 
@@ -43,12 +46,12 @@ def quantise_nf4(weight_OI: Tensor) -> list[Tensor]:
     filled = torch.nn.functional.pad(largest_OK - offsets_O.unsqueeze(1), (0, -blocks % SECOND_BLOCK))
     scales, second = torch.ops.bitsandbytes.quantize_blockwise(filled, dynamic_code(filled.device), SECOND_BLOCK)
     block_scales_OK = scales.view(outs, -1)[:, :blocks].contiguous()
-    return [packed.view(outs, ins // 2), block_scales_OK, second.view(outs, -1), offsets_O]
+    return [packed.view(outs, ins // 2).view(BYTES), block_scales_OK.view(BYTES), second.view(outs, -1), offsets_O]
 
 
 def dequantise_nf4(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """[O, I] in ``dtype``: each code's number times its block's scale, in float32, rounded once."""
-    packed_OH = weight[0]
+    packed_OH = weight[0].view(torch.uint8)
     if packed_OH.is_cuda:
         from seatrial.model.nf4_kernels import dequantise
 
@@ -70,7 +73,7 @@ def nf4_row_scales(weight: Sequence[Tensor]) -> Tensor:
 
 def nf4_to_fp8(weight: Sequence[Tensor], row_scales_O: Tensor, *, transposed: bool = False) -> Tensor:
     """[O, I], or [I, O] for the backward product, in float8: each number of the matrix over its row's scale."""
-    packed_OH = weight[0]
+    packed_OH = weight[0].view(torch.uint8)
     if packed_OH.is_cuda:
         from seatrial.model.nf4_kernels import to_fp8
 
@@ -84,7 +87,8 @@ def block_largest(weight: Sequence[Tensor]) -> Tensor:
     """The scale of each block, its largest weight, as it came out of the double quantisation: [O, K] float32."""
     _, block_scales_OK, scales_OS, offsets_O = weight[:4]
     second_OK = scales_OS.repeat_interleave(SECOND_BLOCK, 1)[:, : block_scales_OK.shape[1]]
-    return dynamic_code(block_scales_OK.device)[block_scales_OK.int()] * second_OK + offsets_O.unsqueeze(1)
+    codes_OK = block_scales_OK.view(torch.uint8).int()
+    return dynamic_code(block_scales_OK.device)[codes_OK] * second_OK + offsets_O.unsqueeze(1)
 
 
 def require_bitsandbytes(setting: str) -> None:

@@ -32,8 +32,8 @@ def dequantise(
     blocks = block_scales_OK.numel()
     with torch.cuda.device_of(packed_OH):
         _dequantise[(triton.cdiv(blocks, blocks_a_program),)](
-            packed_OH,
-            block_scales_OK,
+            packed_OH.view(torch.uint8),
+            block_scales_OK.view(torch.uint8),
             scales_OS,
             offsets_O,
             *tables,
@@ -67,8 +67,8 @@ def to_fp8(
     with torch.cuda.device_of(packed_OH):
         # Programs of the same rows one after another: they share the lines that their block scales lie in.
         _to_fp8[(blocks, triton.cdiv(outs, rows_a_program))](
-            packed_OH,
-            block_scales_OK,
+            packed_OH.view(torch.uint8),
+            block_scales_OK.view(torch.uint8),
             scales_OS,
             offsets_O,
             row_scales_O,
