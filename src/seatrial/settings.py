@@ -104,8 +104,8 @@ class ParallelSettings(Frozen):
 
     plan: Literal["auto", "replicate", "shard", "hybrid"] = Field(
         "auto",
-        description="'replicate': whole model on each GPU; 'shard': FSDP2 over all GPUs; 'hybrid': FSDP2 within a node, "
-        "copies across; auto: the fastest that fits the GPUs' memory",
+        description="'replicate': whole model on each GPU; 'shard': FSDP2 over all GPUs; 'hybrid': FSDP2 within a "
+        "node, copies across; auto: the fastest that fits the GPUs' memory",
     )
     shard_size: Positive | None = Field(
         None, description="GPUs that share a copy of the model under hybrid; null: those of a node"
