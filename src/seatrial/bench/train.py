@@ -6,7 +6,6 @@ Works alone and under torchrun.
 import gc
 import math
 import tempfile
-import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,7 +192,6 @@ def _measure(
     inputs = on_device(packs.of_steps(range(total)), world.device)
     unread: deque[QueuedStep] = deque()
     reports: list[StepReport] = []
-    began = ended = math.nan
     for step in range(total):
         queued = queue_step(
             training,
@@ -209,11 +207,8 @@ def _measure(
         # As in training: the device does this step while the host reads how the one before it went.
         while len(unread) > (0 if step + 1 == total else 1):
             reports.append(unread.popleft().read())
-            ended = time.monotonic()
-            if len(reports) == WARM_UP_STEPS:
-                began = ended
-                if world.device.type == "cuda":
-                    torch.cuda.reset_peak_memory_stats()
+            if len(reports) == WARM_UP_STEPS and world.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
     if broken := [report for report in reports if not math.isfinite(report.loss + report.grad_norm)]:
         raise SeatrialError(f"step {broken[0].step + 1}: loss {broken[0].loss}, gradient norm {broken[0].grad_norm}")
 
@@ -229,7 +224,7 @@ def _measure(
         positions=len(works) * stream.packs_per_step * stream.pack_length,
         flop=cost.flop(work),
         ideal_seconds=None if ceilings is None else cost.ideal_seconds(work, ceilings, base),
-        seconds=ended - began,
+        seconds=sum(report.seconds for report in reports[WARM_UP_STEPS:]),
         peak_bytes=max(peaks),
         layout=as_event(choice),
     )
