@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seatrial.model.frozen import FP8, FP8_MAX, frozen_product, frozen_product_backward, product_float32
 
-# The fastest of 72 combinations on an H100, at 1.9 times the time that the bytes alone take
+# The fastest of those tried on an H100, at 1.9 times the time that the bytes alone take
 # (results/step_h100_2026-11-21.md).
 _CHUNK = 2048
 _ROWS, _COLUMNS = 64, 64
