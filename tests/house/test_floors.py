@@ -113,8 +113,7 @@ def test_dependencies_are_declared_and_used() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     declared = {
-        _module(line)
-        for line in (*project["dependencies"], *(line for name in SHIPPED for line in extras[name]))
+        _module(line) for line in (*project["dependencies"], *(line for name in SHIPPED for line in extras[name]))
     }
     used = {name.partition(".")[0] for path in modules() for _, name in imports_of(path)}
     used -= {*sys.stdlib_module_names, "seatrial"}
