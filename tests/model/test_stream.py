@@ -18,7 +18,7 @@ from seatrial.model import stream
 from seatrial.model.load import empty_for_training, empty_model, fill_for_training
 from seatrial.model.lora import apply_lora, quantise_base
 from seatrial.model.stored import INDEX, SINGLE
-from seatrial.model.stream import fill_random
+from seatrial.model.stream import PIECE_BYTES, fill_random
 from seatrial.records import write_json
 from seatrial.settings import LoraSettings, ModelSettings
 from tests.small import write_model
@@ -171,7 +171,10 @@ def test_memory_stays_under_what_is_kept_and_a_layer(tmp_path: Path, base: str) 
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["kept"] < 0.6 * stored
     assert said["peak"] > 0.9 * said["kept"], "the measurement saw the weights arrive"
-    assert said["peak"] < 1.2 * said["kept"] + layer
+    # What readers hold of pieces on their way, and float8's casts of them, is the same for a model of any size; in one
+    # this small it is seen, and how much of it at one time hangs on how the threads meet.
+    on_the_way = 4 * PIECE_BYTES
+    assert said["peak"] < 1.2 * said["kept"] + layer + on_the_way
 
 
 def test_random_weights_depend_on_seed_and_name_alone() -> None:
