@@ -33,7 +33,12 @@ WITHOUT_TORCH = {*BASE, "data", "accept", "report", "cli"}
 WITH_TORCH_ALL_THE_SAME = {"data/pack.py": "makes the tensors of a pack"}
 
 # The name to import a distribution by, where it is another one.
-IMPORTED_AS = {"nvidia-cudnn-frontend": "cudnn", "nvidia-ml-py": "pynvml", "ruamel.yaml": "ruamel"}
+IMPORTED_AS = {
+    "flash-attn-4": "flash_attn",
+    "nvidia-cudnn-frontend": "cudnn",
+    "nvidia-ml-py": "pynvml",
+    "ruamel.yaml": "ruamel",
+}
 
 
 def modules() -> list[Path]:

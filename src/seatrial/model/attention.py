@@ -2,9 +2,22 @@
 
 Shapes: B batch (always 1: a pack is one row), H query heads, K key/value heads, T tokens, D head width,
 N documents. A pack's documents are given by cumulative lengths, ``cu_seq_lens_q`` of N + 1 integers.
+
+On Hopper, in bfloat16 and with heads 64 or 128 wide, the longest document chooses the kernel: the first one named that
+is installed. What decides is the time of forward plus backward, milliseconds for 8,192 tokens with H = 32, K = 8 and
+D = 128 on an H100; a mixed pack counts by the power of two above its longest document
+(results/attention_h100_2026-11-21.md):
+
+    longest       8,192    4,096    2,048    mixed to 2,048   1,024   mixed to 900   512    256
+    flash-attn-4   3.20     1.84     1.15     0.83             0.84    0.78           0.72   0.66
+    cuDNN          3.80     2.14     1.31     0.90             0.89    0.83           0.71   0.64
+    torch          6.64     3.57     2.04     1.32             1.31    1.07           0.94   0.74
+
+    1,024 and more: flash-attn-4, cuDNN, torch. 256 and more: cuDNN, torch. Fewer, or anything else: torch.
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,11 +27,13 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from seatrial.model import cudnn_attention as cudnn
+from seatrial.model import flash_attention as flash
 
 PACKED_ATTENTION = "seatrial_packed"
 
-CUDNN_FROM_TOKENS = 1024
-"""Longest document from which cuDNN's kernels are the faster ones on Hopper (results/step_h100_2026-11-21.md)."""
+FLASH_FROM_TOKENS = 1024
+CUDNN_FROM_TOKENS = 256
+"""Longest document from which a kernel is the fastest one installed: the table above."""
 
 # torch 2.10 spelled causality `is_causal`; later releases spell it as a window and ask for grouped heads by name.
 _VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters
@@ -48,16 +63,11 @@ def packed_attention(
     query_BHTD, key_BKTD = query_BHTD.to(value_BKTD.dtype), key_BKTD.to(value_BKTD.dtype)
     if query_BHTD.is_cuda and query_BHTD.dtype in (torch.bfloat16, torch.float16):
         query_THD, key_TKD, value_TKD = (x[0].transpose(0, 1) for x in (query_BHTD, key_BKTD, value_BKTD))
-        width = query_THD.shape[2]
-        if (
-            max_length_q >= CUDNN_FROM_TOKENS
-            and query_THD.dtype == torch.bfloat16
-            and width in (64, 128)
-            and cudnn.is_available(query_THD.device.index)
-        ):
-            scale = width**-0.5 if scaling is None else scaling
-            out_THD, _ = cudnn.cudnn_attention(query_THD, key_TKD, value_TKD, cu_seq_lens_q, max_length_q, scale)
-            return out_THD.unsqueeze(0), None
+        attend = _hopper_kernel(query_THD, max_length_q)
+        if attend is not None:
+            scale = query_THD.shape[2] ** -0.5 if scaling is None else scaling
+            attended_THD, _ = attend(query_THD, key_TKD, value_TKD, cu_seq_lens_q, max_length_q, scale)
+            return attended_THD.unsqueeze(0), None
         out_THD = varlen_attn(
             query_THD,
             key_TKD,
@@ -73,6 +83,18 @@ def packed_attention(
         assert isinstance(out_THD, Tensor)
         return out_THD.unsqueeze(0), None
     return _document_by_document(query_BHTD, key_BKTD, value_BKTD, cu_seq_lens_q, scaling), None
+
+
+def _hopper_kernel(query_THD: Tensor, longest: int) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """The fastest kernel by the table above, or None where that is torch's."""
+    if query_THD.dtype != torch.bfloat16 or query_THD.shape[2] not in (64, 128):
+        return None
+    device = query_THD.device.index
+    if longest >= FLASH_FROM_TOKENS and flash.is_available(device):
+        return flash.flash_attention
+    if longest >= CUDNN_FROM_TOKENS and cudnn.is_available(device):
+        return cudnn.cudnn_attention
+    return None
 
 
 def _document_by_document(
