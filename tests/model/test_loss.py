@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
 
 from seatrial.data.pack import IGNORED
 from seatrial.model import loss as module
@@ -26,6 +27,19 @@ def test_chunks_add_up_to_the_whole(positions: int, trained_head: bool, monkeypa
         torch.autograd.grad(found / 3, inputs), torch.autograd.grad(expected / 3, inputs), strict=True
     ):
         torch.testing.assert_close(gradient, right)
+
+
+def test_the_last_chunk_of_a_trained_head_shares_the_code_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_OF_A_TRAINED_HEAD", 64)
+    monkeypatch.setattr(module, "_losses_and_gradient", torch.compile(module._losses_and_gradient, dynamic=False))
+    torch._dynamo.reset()
+    counters.clear()
+    graphs = []
+    for positions in (64, 16, 48, 128 + 32):
+        hidden, head = torch.randn(positions, 12), torch.randn(30, 12, requires_grad=True)
+        summed_cross_entropy(hidden, head, torch.randint(30, (positions,)))
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs == [1] * 4
 
 
 def test_a_narrow_head_gets_a_gradient_of_its_own_type() -> None:

@@ -1,13 +1,15 @@
 """The trained module: what is computed again changes nothing, and a model of another build is refused."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, PreTrainedModel
 
 from seatrial.data.pack import Pack
 from seatrial.errors import UsageError
@@ -19,8 +21,20 @@ from tests.small import write_model
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
+# Packs of 2,048 tokens that differ in what attention is told of them: how many documents, and the longest.
+PACKS = [
+    (2048,),
+    (1024, 1024),
+    (300,) * 6 + (248,),
+    (50,) * 40 + (48,),
+    (1500, 500, 48),
+    (512,) * 4,
+    (100,) * 20 + (48,),
+]
+
+
 def pack_of(*lengths: int) -> Pack:
-    ids_T = torch.arange(sum(lengths)) % 2000
+    ids_T = torch.arange(sum(lengths)) % 50
     cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
     positions_T = torch.cat([torch.arange(length) for length in lengths])
     return Pack(ids_T, ids_T.roll(-1), positions_T, cu_seqlens, max(lengths), sum(lengths), sum(lengths))
@@ -89,6 +103,32 @@ def test_compiled_blocks_compute_the_same(adapted: PreTrainedModel, kind: Checkp
     checkpoint_activations(adapted, kind)
     equal(loss_and_gradients(adapted), expected)
     equal(loss_and_gradients(adapted), expected)
+
+
+@pytest.mark.parametrize("kind", ["none", "selective", "full"])
+def test_packs_of_all_kinds_share_one_piece_of_code(kind: Checkpointing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, but nothing is computed: tensors without data."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _device: False)  # it knows no such device
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=2, head_dim=64
+    )
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED_ATTENTION, dtype=torch.bfloat16)
+    apply_lora(model, targets=TARGETS, rank=4, alpha=8, seed=0)
+    model.enable_input_require_grads()
+    packed = PackLoss(model)
+    monkeypatch.setattr(packed.head, "forward", lambda hidden_SE, _targets_S: hidden_SE.float().sum())
+    torch._dynamo.reset()
+    counters.clear()
+    compile_blocks(model)
+    checkpoint_activations(model, kind)
+    graphs = []
+    for lengths in PACKS:
+        packed(pack_input(pack_of(*lengths), torch.device("meta"))).backward()
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs[0] > 0
+    assert graphs == graphs[:1] * len(PACKS)
 
 
 def test_random_numbers_are_the_same_when_computed_again(adapted: PreTrainedModel) -> None:

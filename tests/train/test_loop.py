@@ -190,7 +190,8 @@ def test_attention_that_leaks_is_refused_before_the_first_step(harbour: Path, mo
 
     def leaking(query: Tensor, key: Tensor, value: Tensor, cu_seq_lens_q: Tensor, scaling: float | None) -> Tensor:
         whole = torch.tensor([0, int(cu_seq_lens_q[-1])], dtype=torch.int32)
-        return sound(query, key, value, whole, scaling)
+        out: Tensor = sound(query, key, value, whole, scaling)
+        return out
 
     sound = attention._document_by_document
     monkeypatch.setattr(attention, "_document_by_document", leaking)

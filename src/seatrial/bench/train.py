@@ -37,7 +37,7 @@ from seatrial.settings import (
     RunSettings,
     TrainSettings,
 )
-from seatrial.train.build import build_training, make_fast
+from seatrial.train.build import build_training, make_fast, prepare_kernels
 from seatrial.train.ceiling import gemm_ceilings
 from seatrial.train.flops import Work
 from seatrial.train.layout import announce, as_event, choose_layout
@@ -187,6 +187,7 @@ def _measure(
     stream = PackStream(rows.lengths_N, settings.data.length, settings.run.seed, settings.optimizer.packs_per_step)
     packs = RankPacks(stream, rows, 0, world)
     training = make_fast(build_training(settings, choice.layout, world), settings, choice.layout)
+    prepare_kernels(training, settings, packs)
 
     total = WARM_UP_STEPS + request.steps
     inputs = on_device(packs.of_steps(range(total)), world.device)

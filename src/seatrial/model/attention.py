@@ -14,20 +14,21 @@ D = 128 on an H100; a mixed pack counts by the power of two above its longest do
     torch          6.64     3.57     2.04     1.32             1.31    1.07           0.94   0.74
 
     1,024 and more: flash-attn-4, cuDNN, torch. 256 and more: cuDNN, torch. Fewer, or anything else: torch.
+
+To a compiler this is one operator, whatever kernel runs: the longest document is a number in a tensor on the host and
+the count of documents is marked as one that varies, so that packs of all kinds share one piece of compiled code.
 """
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
-from seatrial.model import cudnn_attention as cudnn
-from seatrial.model import flash_attention as flash
+from seatrial.model import cudnn_attention, flash_attention
 
 PACKED_ATTENTION = "seatrial_packed"
 
@@ -35,10 +36,15 @@ FLASH_FROM_TOKENS = 1024
 CUDNN_FROM_TOKENS = 256
 """Longest document from which a kernel is the fastest one installed: the table above."""
 
-# torch 2.10 spelled causality `is_causal`; later releases spell it as a window and ask for grouped heads by name.
-_VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters
-_VARLEN_CAUSAL: dict[str, Any] = {"is_causal": True} if "is_causal" in _VARLEN_PARAMETERS else {"window_size": (-1, 0)}
-_VARLEN_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in _VARLEN_PARAMETERS else {}
+
+@dataclass(frozen=True)
+class _Kernel:
+    """``forward``: query, key, value, cu_seqlens, longest, scale -> attention [T, H, D] and H * T float32, the
+    log-sum-exp of the scores in an order of its own. ``backward``: the gradient, all of these -> three gradients.
+    """
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 def packed_attention(
@@ -49,54 +55,175 @@ def packed_attention(
     attention_mask: Tensor | None,
     *,
     cu_seq_lens_q: Tensor,
-    max_length_q: int,
+    max_length_q: Tensor,
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of a pack: B = 1, each token sees the tokens before it in its own document only.
 
-    Returns [B, T, H, D] and no attention weights, as the interface asks.
+    ``max_length_q``, the longest document or an upper bound, is an int64 on the CPU. Returns [B, T, H, D] and no
+    attention weights, as the interface asks.
     """
     assert query_BHTD.shape[0] == 1, "a pack is one row"
     assert attention_mask is None, "packed attention builds no mask: documents are given by cu_seq_lens_q"
     # Rotary embedding runs in float32 under autocast; the product below wants one type, that of the projections.
     query_BHTD, key_BKTD = query_BHTD.to(value_BKTD.dtype), key_BKTD.to(value_BKTD.dtype)
-    if query_BHTD.is_cuda and query_BHTD.dtype in (torch.bfloat16, torch.float16):
-        query_THD, key_TKD, value_TKD = (x[0].transpose(0, 1) for x in (query_BHTD, key_BKTD, value_BKTD))
-        attend = _hopper_kernel(query_THD, max_length_q)
-        if attend is not None:
-            scale = query_THD.shape[2] ** -0.5 if scaling is None else scaling
-            attended_THD, _ = attend(query_THD, key_TKD, value_TKD, cu_seq_lens_q, max_length_q, scale)
-            return attended_THD.unsqueeze(0), None
-        out_THD = varlen_attn(
-            query_THD,
-            key_TKD,
-            value_TKD,
-            cu_seq_lens_q,
-            cu_seq_lens_q,
-            max_length_q,
-            max_length_q,
-            scale=scaling,
-            **_VARLEN_CAUSAL,
-            **_VARLEN_GROUPED,
+    if query_BHTD.device.type == "cpu" or query_BHTD.dtype not in (torch.bfloat16, torch.float16):
+        return _document_by_document(query_BHTD, key_BKTD, value_BKTD, cu_seq_lens_q, scaling), None
+    query_THD, key_TKD, value_TKD = (x[0].transpose(0, 1) for x in (query_BHTD, key_BKTD, value_BKTD))
+    scale = query_THD.shape[2] ** -0.5 if scaling is None else scaling
+    attended_THD, _ = attend(query_THD, key_TKD, value_TKD, cu_seq_lens_q, max_length_q, scale)
+    return attended_THD.unsqueeze(0), None
+
+
+@torch.library.custom_op("seatrial::packed_attention", mutates_args=(), device_types="cuda")
+def attend(
+    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attention [T, H, D] and the statistics of its kernel."""
+    bound = int(longest)
+    inputs = query_THD.contiguous(), key_TKD.contiguous(), value_TKD.contiguous()
+    out_THD, stats = _kernel(query_THD, bound).forward(*inputs, cu_seqlens, bound, scale)
+    return out_THD.contiguous(), stats.flatten()
+
+
+@attend.register_fake
+def _(
+    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    tokens, heads, _ = query_THD.shape
+    return query_THD.new_empty(query_THD.shape), query_THD.new_empty(heads * tokens, dtype=torch.float32)
+
+
+@torch.library.custom_op("seatrial::packed_attention_backward", mutates_args=(), device_types="cuda")
+def _attend_backward(
+    grad_THD: Tensor,
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    value_TKD: Tensor,
+    out_THD: Tensor,
+    stats: Tensor,
+    cu_seqlens: Tensor,
+    longest: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    bound = int(longest)
+    inputs = (tensor.contiguous() for tensor in (grad_THD, query_THD, key_TKD, value_TKD, out_THD))
+    grads = _kernel(query_THD, bound).backward(*inputs, stats, cu_seqlens, bound, scale)
+    return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
+
+
+@_attend_backward.register_fake
+def _(
+    grad_THD: Tensor,
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    value_TKD: Tensor,
+    out_THD: Tensor,
+    stats: Tensor,
+    cu_seqlens: Tensor,
+    longest: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query_THD, key_TKD, value_TKD))  # type: ignore[return-value]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, cu_seqlens, longest, ctx.scale = inputs
+    ctx.save_for_backward(query, key, value, *output, cu_seqlens, longest)
+
+
+def _backward(ctx: Any, grad_THD: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return *_attend_backward(grad_THD, *ctx.saved_tensors, ctx.scale), None, None, None
+
+
+attend.register_autograd(_backward, setup_context=_save)
+
+
+def prepare_attention(
+    bounds: Iterable[tuple[int, int]], *, tokens: int, heads: int, key_heads: int, width: int, device: torch.device
+) -> None:
+    """Attend once, forth and back, for every kind of pack that is to come: some kernels are compiled or planned then.
+
+    Without this, cuDNN lets the first step with a new kind of pack wait for 1 to 2 s.
+
+    Args:
+        bounds: documents and longest document of each kind, as :class:`seatrial.model.packed.PackInput` has them.
+    """
+    if device.type == "cpu":
+        return
+    for documents, longest in sorted(bounds):
+        query_THD, key_TKD, value_TKD = (
+            torch.zeros(tokens, count, width, dtype=torch.bfloat16, device=device, requires_grad=True)
+            for count in (heads, key_heads, key_heads)
         )
-        assert isinstance(out_THD, Tensor)
-        return out_THD.unsqueeze(0), None
-    return _document_by_document(query_BHTD, key_BKTD, value_BKTD, cu_seq_lens_q, scaling), None
+        # Plans depend on the numbers alone, so the documents themselves may as well be empty.
+        cu_seqlens = torch.zeros(documents + 1, dtype=torch.int32, device=device)
+        cu_seqlens[1:] = longest
+        out_THD, _ = attend(query_THD, key_TKD, value_TKD, cu_seqlens, torch.tensor(longest), width**-0.5)
+        out_THD.backward(torch.zeros_like(out_THD))
 
 
-def _hopper_kernel(query_THD: Tensor, longest: int) -> Callable[..., tuple[Tensor, Tensor]] | None:
-    """The fastest kernel by the table above, or None where that is torch's."""
-    if query_THD.dtype != torch.bfloat16 or query_THD.shape[2] not in (64, 128):
-        return None
+def _kernel(query_THD: Tensor, longest: int) -> _Kernel:
+    """The fastest kernel by the table above."""
     device = query_THD.device.index
-    if longest >= FLASH_FROM_TOKENS and flash.is_available(device):
-        return flash.flash_attention
-    if longest >= CUDNN_FROM_TOKENS and cudnn.is_available(device):
-        return cudnn.cudnn_attention
-    return None
+    if query_THD.dtype == torch.bfloat16 and query_THD.shape[2] in (64, 128):
+        if longest >= FLASH_FROM_TOKENS and flash_attention.is_available(device):
+            return FLASH
+        if longest >= CUDNN_FROM_TOKENS and cudnn_attention.is_available(device):
+            return CUDNN
+    return TORCH
 
 
+def _torch_forward(
+    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    # What torch.nn.attention.varlen runs, which gives back no statistics that a backward pass of ours could take.
+    out_THD, stats, *_ = torch.ops.aten._flash_attention_forward(
+        query_THD, key_TKD, value_TKD, cu_seqlens, cu_seqlens, longest, longest, 0.0, True, False, scale=scale
+    )
+    return out_THD, stats
+
+
+def _torch_backward(
+    grad_THD: Tensor,
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    value_TKD: Tensor,
+    out_THD: Tensor,
+    stats: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    tokens, heads, _ = query_THD.shape
+    no_dropout = torch.zeros(2, dtype=torch.uint64, device=query_THD.device)
+    grads: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+        grad_THD,
+        query_THD,
+        key_TKD,
+        value_TKD,
+        out_THD,
+        stats.view(heads, tokens),
+        cu_seqlens,
+        cu_seqlens,
+        longest,
+        longest,
+        0.0,
+        True,
+        no_dropout,
+        no_dropout,
+        scale=scale,
+    )
+    return grads
+
+
+FLASH = _Kernel(flash_attention.forward, flash_attention.backward)
+CUDNN = _Kernel(cudnn_attention.forward, cudnn_attention.backward)
+TORCH = _Kernel(_torch_forward, _torch_backward)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # else it is compiled for each list of lengths
 def _document_by_document(
     query_BHTD: Tensor, key_BKTD: Tensor, value_BKTD: Tensor, cu_seq_lens_q: Tensor, scaling: float | None
 ) -> Tensor:

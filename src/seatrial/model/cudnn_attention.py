@@ -37,76 +37,34 @@ class _Plan:
     workspace_bytes: int
 
 
-@torch.library.custom_op("seatrial::cudnn_attention", mutates_args=(), device_types="cuda")
-def cudnn_attention(
+def forward(
     query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention [T, H, D] and the log-sum-exp of its scores [T, H] (float32). ``longest`` may be an upper bound."""
-    query, key, value = query_THD.contiguous(), key_TKD.contiguous(), value_TKD.contiguous()
-    shape = _shape(query, key, cu_seqlens, longest, scale)
-    plan = _forward_plan(shape)
-    out, stats = torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
-    _execute(plan, (query, key, value, *_layout(shape, cu_seqlens), out, stats), query.device)
+    """Attention [T, H, D] and what :func:`backward` asks for. ``longest`` may be an upper bound."""
+    shape = _shape(query_THD, key_TKD, cu_seqlens, longest, scale)
+    out, stats = torch.empty_like(query_THD), query_THD.new_empty(query_THD.shape[:2], dtype=torch.float32)
+    inputs = (query_THD, key_TKD, value_TKD)
+    _execute(_forward_plan(shape), (*inputs, *_layout(shape, cu_seqlens), out, stats), query_THD.device)
     return out, stats
 
 
-@cudnn_attention.register_fake
-def _(
-    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    out = query_THD.new_empty(query_THD.shape)
-    return out, query_THD.new_empty(query_THD.shape[:2], dtype=torch.float32)
-
-
-@torch.library.custom_op("seatrial::cudnn_attention_backward", mutates_args=(), device_types="cuda")
-def cudnn_attention_backward(
+def backward(
     grad_THD: Tensor,
     query_THD: Tensor,
     key_TKD: Tensor,
     value_TKD: Tensor,
     out_THD: Tensor,
-    stats_TH: Tensor,
+    stats: Tensor,
     cu_seqlens: Tensor,
     longest: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value."""
-    query, key, value = query_THD.contiguous(), key_TKD.contiguous(), value_TKD.contiguous()
-    shape = _shape(query, key, cu_seqlens, longest, scale)
-    plan = _backward_plan(shape)
-    grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-    inputs = (query, key, value, out_THD.contiguous(), grad_THD.contiguous(), stats_TH)
-    _execute(plan, (*inputs, *_layout(shape, cu_seqlens), *grads), query.device)
+    shape = _shape(query_THD, key_TKD, cu_seqlens, longest, scale)
+    grads = torch.empty_like(query_THD), torch.empty_like(key_TKD), torch.empty_like(value_TKD)
+    inputs = (query_THD, key_TKD, value_TKD, out_THD, grad_THD, stats)
+    _execute(_backward_plan(shape), (*inputs, *_layout(shape, cu_seqlens), *grads), query_THD.device)
     return grads
-
-
-@cudnn_attention_backward.register_fake
-def _(
-    grad_THD: Tensor,
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    out_THD: Tensor,
-    stats_TH: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (query_THD, key_TKD, value_TKD))  # type: ignore[return-value]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, cu_seqlens, ctx.longest, ctx.scale = inputs
-    ctx.save_for_backward(query, key, value, *output, cu_seqlens)
-
-
-def _backward(ctx: Any, grad_THD: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    query, key, value, out, stats, cu_seqlens = ctx.saved_tensors
-    grads = cudnn_attention_backward(grad_THD, query, key, value, out, stats, cu_seqlens, ctx.longest, ctx.scale)
-    return *grads, None, None, None
-
-
-cudnn_attention.register_autograd(_backward, setup_context=_save)
 
 
 @cache

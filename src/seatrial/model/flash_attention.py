@@ -9,23 +9,21 @@ Shapes: T tokens, H query heads, K key/value heads, D head width.
 """
 
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 
-@torch.library.custom_op("seatrial::flash_attention", mutates_args=(), device_types="cuda")
-def flash_attention(
+def forward(
     query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention [T, H, D] and the log-sum-exp of its scores [H, T] (float32). ``longest`` may be an upper bound."""
+    """Attention [T, H, D] and what :func:`backward` asks for. ``longest`` may be an upper bound."""
     from flash_attn.cute.interface import _flash_attn_fwd
 
     out, stats, *_ = _flash_attn_fwd(
-        query_THD.contiguous(),
-        key_TKD.contiguous(),
-        value_TKD.contiguous(),
+        query_THD,
+        key_TKD,
+        value_TKD,
         cu_seqlens_q=cu_seqlens,
         cu_seqlens_k=cu_seqlens,
         max_seqlen_q=longest,
@@ -37,22 +35,13 @@ def flash_attention(
     return out, stats
 
 
-@flash_attention.register_fake
-def _(
-    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    tokens, heads, _ = query_THD.shape
-    return query_THD.new_empty(query_THD.shape), query_THD.new_empty((heads, tokens), dtype=torch.float32)
-
-
-@torch.library.custom_op("seatrial::flash_attention_backward", mutates_args=(), device_types="cuda")
-def flash_attention_backward(
+def backward(
     grad_THD: Tensor,
     query_THD: Tensor,
     key_TKD: Tensor,
     value_TKD: Tensor,
     out_THD: Tensor,
-    stats_HT: Tensor,
+    stats: Tensor,
     cu_seqlens: Tensor,
     longest: int,
     scale: float,
@@ -61,12 +50,12 @@ def flash_attention_backward(
     from flash_attn.cute.interface import _flash_attn_bwd
 
     grad_query, grad_key, grad_value = _flash_attn_bwd(
-        query_THD.contiguous(),
-        key_TKD.contiguous(),
-        value_TKD.contiguous(),
-        out_THD.contiguous(),
-        grad_THD.contiguous(),
-        stats_HT.contiguous(),
+        query_THD,
+        key_TKD,
+        value_TKD,
+        out_THD,
+        grad_THD,
+        stats.view(query_THD.shape[1], query_THD.shape[0]),
         cu_seqlens_q=cu_seqlens,
         cu_seqlens_k=cu_seqlens,
         max_seqlen_q=longest,
@@ -78,45 +67,11 @@ def flash_attention_backward(
     return grad_query, grad_key, grad_value
 
 
-@flash_attention_backward.register_fake
-def _(
-    grad_THD: Tensor,
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    out_THD: Tensor,
-    stats_HT: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (query_THD, key_TKD, value_TKD))  # type: ignore[return-value]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, cu_seqlens, ctx.longest, ctx.scale = inputs
-    ctx.save_for_backward(query, key, value, *output, cu_seqlens)
-
-
-def _backward(ctx: Any, grad_THD: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    query, key, value, out, stats, cu_seqlens = ctx.saved_tensors
-    grads = flash_attention_backward(grad_THD, query, key, value, out, stats, cu_seqlens, ctx.longest, ctx.scale)
-    return *grads, None, None, None
-
-
-flash_attention.register_autograd(_backward, setup_context=_save)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # an import is nothing to trace
+@cache
 def is_available(device_index: int) -> bool:
     """Whether the package is installed and the GPU is one its kernels were measured on here (Hopper)."""
-    return torch.cuda.get_device_capability(device_index) == (9, 0) and _is_installed()
-
-
-@cache
-def _is_installed() -> bool:
     try:
         import flash_attn.cute.interface  # noqa: F401
     except ImportError:
         return False
-    return True
+    return torch.cuda.get_device_capability(device_index) == (9, 0)

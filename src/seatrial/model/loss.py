@@ -6,6 +6,7 @@ Shapes: S trained positions, C positions of a chunk, E hidden width, V vocabular
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from seatrial.data.pack import IGNORED
@@ -43,13 +44,16 @@ class _SummedCrossEntropy(torch.autograd.Function):
         trained = bool(ctx.needs_input_grad[1])
         dhead = torch.zeros_like(head_VE, dtype=torch.float32) if trained and not len(hidden) else None
         chunk = CHUNK_OF_A_TRAINED_HEAD if trained else CHUNK
-        gradient = _compiled if hidden.is_cuda else _loss_and_gradient
+        gradient = _compiled if hidden.is_cuda else _losses_and_gradient
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 here = slice(start, start + chunk)
-                logits_CV = hidden[here] @ head.t()
-                chunk_loss, dlogits_CV = gradient(logits_CV, targets_S[here])
-                loss += chunk_loss
+                logits_CV, targets_C = hidden[here] @ head.t(), targets_S[here]
+                if trained:  # its last chunk may have any length: one piece of code for all
+                    torch._dynamo.maybe_mark_dynamic(logits_CV, 0)
+                    torch._dynamo.maybe_mark_dynamic(targets_C, 0)
+                losses_C, dlogits_CV = gradient(logits_CV, targets_C)
+                loss += losses_C.sum()
                 torch.mm(dlogits_CV, head, out=dhidden[here])
                 if trained:
                     part = product_float32(dlogits_CV.t(), hidden[here])
@@ -69,17 +73,20 @@ class _SummedCrossEntropy(torch.autograd.Function):
         )
 
 
-def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed loss of a chunk, and its gradient with respect to the logits, in their type: softmax less one-hot."""
+def _losses_and_gradient(logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss of each position, and its gradient with respect to the logits, in their type: softmax less one-hot.
+
+    The sum over positions is left to the caller: how it is cut up depends on their number, and so would the code.
+    """
     logits = logits_CV.float()
     largest_C1 = logits.amax(-1, keepdim=True)
     log_sum_C1 = (logits - largest_C1).exp().sum(-1, keepdim=True).log() + largest_C1
     counted_C1 = (targets_C != IGNORED).unsqueeze(1)
     targets_C1 = targets_C.clamp(min=0).unsqueeze(1)
-    loss = ((log_sum_C1 - logits.gather(1, targets_C1)) * counted_C1).sum()
+    losses_C1 = (log_sum_C1 - logits.gather(1, targets_C1)) * counted_C1
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets_C1
     gradient = ((logits - log_sum_C1).exp() - is_target.float()) * counted_C1
-    return loss, gradient.to(logits_CV.dtype)
+    return losses_C1.squeeze(1), gradient.to(logits_CV.dtype)
 
 
-_compiled = torch.compile(_loss_and_gradient, dynamic=False)
+_compiled = torch.compile(_losses_and_gradient, dynamic=False)

@@ -26,10 +26,10 @@ Checkpointing = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True, eq=False)
 class PackInput:
-    """A pack on the model's device. ``longest`` and the number of documents are rounded up to powers of two.
+    """A pack on the model's device. On a GPU its shapes are rounded up, so that kernels meet few of them in a training.
 
-    Rounding keeps the shapes few, so that compiled code and attention plans are made once and used for every pack;
-    ``targets_S`` is rounded up to whole chunks of the loss with positions that count nothing.
+    ``longest``: tokens of the longest document, or more (:func:`attention_bounds`). The last documents may be empty.
+    ``targets_S`` fills whole chunks of the loss, with positions at its end that count nothing.
     """
 
     ids_T: Tensor
@@ -44,26 +44,32 @@ def pack_input(pack: Pack, device: torch.device) -> PackInput:
     """Choose the trained positions and copy all that the model needs, without waiting for the device."""
     trained_at_S = (pack.targets_T != IGNORED).nonzero().squeeze(1)
     targets_S = pack.targets_T[trained_at_S]
-    if device.type == "cuda":
+    documents, tokens = len(pack.cu_seqlens) - 1, len(pack.ids_T)
+    rounded, longest = attention_bounds(documents, pack.max_seqlen, tokens)
+    cu_seqlens = pack.cu_seqlens
+    if device.type != "cpu":
         missing = -len(targets_S) % CHUNK
         trained_at_S, targets_S = F.pad(trained_at_S, (0, missing)), F.pad(targets_S, (0, missing), value=IGNORED)
-        documents = len(pack.cu_seqlens) - 1
-        cu_seqlens = F.pad(pack.cu_seqlens, (0, _power_of_two(documents) - documents), value=int(pack.cu_seqlens[-1]))
-    else:
-        cu_seqlens = pack.cu_seqlens
-    longest = min(_power_of_two(pack.max_seqlen), len(pack.ids_T))
+        cu_seqlens = F.pad(cu_seqlens, (0, rounded - documents), value=tokens)
+    cu_seqlens = _to(device, cu_seqlens)
+    torch._dynamo.maybe_mark_dynamic(cu_seqlens, 0)
     return PackInput(
         ids_T=_to(device, pack.ids_T),
         positions_T=_to(device, pack.positions_T),
-        cu_seqlens=_to(device, cu_seqlens),
+        cu_seqlens=cu_seqlens,
         longest=longest,
         trained_at_S=_to(device, trained_at_S),
         targets_S=_to(device, targets_S),
     )
 
 
+def attention_bounds(documents: int, longest: int, tokens: int) -> tuple[int, int]:
+    """What attention is told of a pack of so many ``tokens``: documents and longest document, to powers of two."""
+    return _power_of_two(documents), min(_power_of_two(longest), tokens)
+
+
 def _to(device: torch.device, tensor: Tensor) -> Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 class PackLoss(nn.Module):
@@ -93,7 +99,7 @@ class PackLoss(nn.Module):
             position_ids=pack.positions_T.unsqueeze(0),
             use_cache=False,
             cu_seq_lens_q=pack.cu_seqlens,
-            max_length_q=pack.longest,
+            max_length_q=torch.tensor(pack.longest),  # a number of its own would be compiled for
         ).last_hidden_state
         hidden_SE = hidden_BTE[0].index_select(0, pack.trained_at_S)
         loss: Tensor = self.head(hidden_SE, pack.targets_S)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from seatrial.data.dataset import TokenRows
 from seatrial.data.pack import Pack, PackStream, Rows, pack_tensors, share
 from seatrial.dist.world import World
+from seatrial.model.packed import attention_bounds
 from seatrial.train.flops import Work
 
 
@@ -46,6 +47,19 @@ class RankPacks:
         """This rank's packs of several steps, laid out one at a time as they are asked for."""
         for step in steps:
             yield from map(self._tensors, share(self.stream.step_packs(step), self.world.rank, self.world.size))
+
+    def attention_bounds(self) -> set[tuple[int, int]]:
+        """What attention is told of all packs there will be, on any rank; see the function of that name.
+
+        Every epoch is packed alike: rows of equal length change places, and nothing else.
+        """
+        bounds = set()
+        for rows in {(), *self.stream.plan(0).packs}:
+            lengths = self.lengths_N[list(rows)]
+            padding = self.stream.pack_length - int(lengths.sum())  # if any, the last document
+            longest = max(int(lengths.max(initial=0)), padding)
+            bounds.add(attention_bounds(len(rows) + (padding > 0), longest, self.stream.pack_length))
+        return bounds
 
     def work(self, step: int) -> Work:
         """What a step consists of, on all ranks."""
