@@ -46,18 +46,18 @@ def write_rows(folder: Path, rows: int = 40, seed: int = 1) -> Path:
     return folder
 
 
-def settings_for(folder: Path, run: str = "run", **sections: Mapping[str, Any] | None) -> TrainSettings:
-    """A short float32 training in ``folder/run``, on ``folder/model`` and ``folder/data``; sections are merged in."""
+def settings_for(folder: Path, name: str = "run", /, **sections: Mapping[str, Any] | None) -> TrainSettings:
+    """A short float32 training in ``folder/name``, on ``folder/model`` and ``folder/data``; sections are merged in."""
     values: dict[str, Any] = {
-        "run": {"dir": folder / run, "timeout_seconds": 30},
+        "run": {"dir": folder / name, "timeout_seconds": 30},
         "model": {"path": str(folder / "model"), "dtype": "float32", "compute": "float32"},
         "data": {"train": folder / "data", "length": 640},
         "lora": {"rank": 4, "alpha": 8},
         "optimizer": {"learning_rate": 1e-2, "steps": 8, "packs_per_step": 5},
         "checkpoint": {"every_steps": 3},
     }
-    for name, section in sections.items():
-        values[name] = {**values.get(name, {}), **section} if section is not None else None
+    for key, section in sections.items():
+        values[key] = {**values.get(key, {}), **section} if section is not None else None
     return TrainSettings.model_validate(values)
 
 

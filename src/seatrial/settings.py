@@ -25,7 +25,11 @@ class RunSettings(Frozen):
 
     dir: Path
     seed: NotNegative = 0
-    deterministic: bool = Field(False, description="kernels whose result does not change between repetitions")
+    exact: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="on: adapters are the same bit for bit on any number of GPUs, a whole model on as many; auto: on "
+        "where it costs under 1 %, which is where no row is longer than 2,048 tokens",
+    )
     timeout_seconds: Positive = Field(600, description="how long a rank waits for another before it gives up")
 
 
@@ -47,7 +51,7 @@ class ModelSettings(Frozen):
         "compute", description="what a base of nf4 is multiplied in; fp8 is faster and rounds once more"
     )
     compile: Literal["auto", "on", "off"] = Field(
-        "auto", description="torch.compile of each decoder block; auto: on a GPU, unless run.deterministic"
+        "auto", description="torch.compile of each decoder block; auto: on a GPU"
     )
     activation_checkpointing: Literal["auto", "none", "selective", "full"] = Field(
         "auto",
@@ -115,7 +119,15 @@ class ParallelSettings(Frozen):
 class CheckpointSettings(Frozen):
     """When progress is made durable."""
 
-    every_steps: Positive = 100
+    every_steps: Positive | None = Field(100, description="optimizer steps between saves; null: by time alone")
+    mtbf_hours: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="mean time between failures of the whole job; saves then come as often as pays (Young, Daly), from "
+        "what saves are measured to cost; null: by steps alone",
+    )
+    dir: str | None = Field(
+        None, description="where checkpoints go: a path, or a URL that fsspec knows, such as s3://...; null: the run.dir"
+    )
     keep: Annotated[int, Field(ge=2)] = Field(2, description="newest committed checkpoints that are kept")
 
 

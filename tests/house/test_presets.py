@@ -38,7 +38,7 @@ def test_preset_says_only_what_differs(preset: Path) -> None:
 
 @pytest.mark.parametrize("section", ["model", "lora", "optimizer", "checkpoint"])
 def test_the_demo_trains_by_its_preset(section: str, tmp_path: Path) -> None:
-    demo = train_settings(tmp_path, on_gpu=False)
+    demo = train_settings(tmp_path)
     preset = load_settings(CONFIGS / "tiny-lora.yaml", [], TrainSettings)
     assert getattr(preset, section) == getattr(demo, section)
     assert (preset.data.length, preset.run.seed) == (demo.data.length, demo.run.seed)

@@ -20,6 +20,7 @@ from seatrial.bench.rows import Lengths, random_rows
 from seatrial.data.dataset import TokenRows, load_rows
 from seatrial.data.pack import PackStream
 from seatrial.data.render import TrainOn, load_renderer
+from seatrial.dist.plan import Layout
 from seatrial.dist.world import World, joined_world
 from seatrial.errors import ImpossibleConfiguration, SeatrialError, UsageError
 from seatrial.hardware import GIB
@@ -37,8 +38,9 @@ from seatrial.settings import (
     RunSettings,
     TrainSettings,
 )
-from seatrial.train.build import build_training, make_fast, prepare_kernels
+from seatrial.train.build import build_training, make_fast
 from seatrial.train.ceiling import gemm_ceilings
+from seatrial.train.exact import Exactness, choose_exactness, use_kernels
 from seatrial.train.flops import Work
 from seatrial.train.layout import announce, as_event, choose_layout
 from seatrial.train.meter import cost_of
@@ -70,6 +72,7 @@ class BenchRequest(Frozen):
     batch: int | None = None
     lengths: Lengths = "fixed"
     plan: Literal["auto", "replicate", "shard", "hybrid"] = "auto"
+    exact: Literal["auto", "on", "off"] = "auto"
     steps: int = 20
     seed: int = 0
     timeout_seconds: int = 600
@@ -87,6 +90,7 @@ class Measured:
     seconds: float
     peak_bytes: int
     layout: JsonObject
+    exactness: Exactness
 
 
 def bench_train(request: BenchRequest) -> JsonObject | None:
@@ -130,7 +134,7 @@ def _write_shape(name: str, folder: Path) -> str:
 def _settings(request: BenchRequest, model: str, run: RunDir, batch: int, world: World) -> TrainSettings:
     lora = LoraSettings(rank=request.rank, alpha=2 * request.rank) if request.method == "lora" else None
     return TrainSettings(
-        run=RunSettings(dir=run.path, seed=request.seed, timeout_seconds=request.timeout_seconds),
+        run=RunSettings(dir=run.path, seed=request.seed, exact=request.exact, timeout_seconds=request.timeout_seconds),
         model=ModelSettings(
             path=model,
             weights="random" if request.model is None else "pretrained",
@@ -151,11 +155,17 @@ def _planned_batch(request: BenchRequest, model: str, run: RunDir, world: World)
     Raises:
         ImpossibleConfiguration: not even one fits.
     """
-    one = choose_layout(_settings(request, model, run, 1, world), world).layout
+
+    def layout(rows: int) -> Layout:
+        settings = _settings(request, model, run, rows, world)
+        order_free = choose_exactness(settings, request.length).order_free
+        return choose_layout(settings, world, order_free=order_free).layout
+
+    one = layout(1)
     batch = 1
     while world.device.type == "cuda" and (batch + 1) * request.length <= MOST_PACK_TOKENS:
         try:
-            if choose_layout(_settings(request, model, run, batch + 1, world), world).layout != one:
+            if layout(batch + 1) != one:
                 break
         except ImpossibleConfiguration:
             break
@@ -181,13 +191,15 @@ def _rows(settings: TrainSettings, request: BenchRequest, world: World) -> Token
 def _measure(
     settings: TrainSettings, request: BenchRequest, world: World, ceilings: dict[str, float] | None
 ) -> Measured:
-    choice = choose_layout(settings, world)
+    exactness = choose_exactness(settings, request.length)
+    use_kernels(exactness)
+    choice = choose_layout(settings, world, order_free=exactness.order_free)
     announce(choice, world)
     rows = _rows(settings, request, world)
     stream = PackStream(rows.lengths_N, settings.data.length, settings.run.seed, settings.optimizer.packs_per_step)
     packs = RankPacks(stream, rows, 0, world)
-    training = make_fast(build_training(settings, choice.layout, world), settings, choice.layout)
-    prepare_kernels(training, settings, packs)
+    training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
+    training = make_fast(training, settings, choice.layout)
 
     total = WARM_UP_STEPS + request.steps
     inputs = on_device(packs.of_steps(range(total)), world.device)
@@ -228,6 +240,7 @@ def _measure(
         seconds=sum(report.seconds for report in reports[WARM_UP_STEPS:]),
         peak_bytes=max(peaks),
         layout=as_event(choice),
+        exactness=exactness,
     )
 
 
@@ -255,6 +268,7 @@ def _result(request: BenchRequest, settings: TrainSettings, batch: int, measured
         "device": torch.cuda.get_device_name() if world.device.type == "cuda" else "cpu",
         "batch": batch,
         "layout": measured.layout,
+        "exact": measured.exactness.promise,
         "settings": {
             **request.model_dump(mode="json"),
             "warm_up_steps": WARM_UP_STEPS,
@@ -278,7 +292,8 @@ def say(result: JsonObject) -> None:
     )
     console.print(
         f"step {step['p50']:.1f} ms (median of {step['n']}, +-{step['spread']:.1f}; p99 {step['p99']:.1f}), "
-        f"batch {result['batch']}, {result['layout']['plan']} on {result['gpus']} x {result['device']}"
+        f"batch {result['batch']}, {result['layout']['plan']} on {result['gpus']} x {result['device']}, "
+        f"exact: {result['exact']}"
     )
     for warning in result["warnings"]:
         console.print(f"note: {warning}")

@@ -27,6 +27,7 @@ def train(
     batch: Annotated[str, typer.Option(help="rows of that length in a pack, or auto: as many as fit")] = "auto",
     lengths: Annotated[str, typer.Option(help="fixed: every row of that length; tool-calls: as real rows")] = "fixed",
     plan: Annotated[str, typer.Option(help="auto, replicate, shard or hybrid")] = "auto",
+    exact: Annotated[str, typer.Option(help="auto, on or off, as run.exact of a training")] = "auto",
     steps: Annotated[int, typer.Option(min=1, help="that are counted, after the warm-up")] = 20,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result here; - is stdout")] = None,
 ) -> None:
@@ -53,6 +54,7 @@ def train(
                 "batch": None if batch == "auto" else int(batch),
                 "lengths": lengths,
                 "plan": plan,
+                "exact": exact,
                 "steps": steps,
             }
         )

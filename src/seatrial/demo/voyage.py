@@ -41,7 +41,7 @@ def sail(out: Path, *, fresh: bool, console: Console) -> JsonObject:
     stages = Stages(console)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     processes = min(2, torch.cuda.device_count()) if device.type == "cuda" else 2
-    settings = plan.train_settings(out, on_gpu=device.type == "cuda")
+    settings = plan.train_settings(out)
     run = RunDir(settings.run.dir)
     try:
         with stages.stage("accept", "is this machine what it should be?"):

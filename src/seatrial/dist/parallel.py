@@ -1,6 +1,6 @@
 """How a model is laid over the processes: plain functions, applied in a fixed order, that take values."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import torch
@@ -27,9 +27,14 @@ def process_mesh(world_size: int, shard_size: int, device_type: str) -> DeviceMe
 
 
 def shard(
-    packed: PackLoss, mesh: DeviceMesh, *, reshard_after_forward: bool, compute: torch.dtype | None = None
+    packed: PackLoss,
+    mesh: DeviceMesh,
+    *,
+    reshard_after_forward: bool,
+    compute: torch.dtype | None = None,
+    unsharded: Collection[nn.Parameter] = (),
 ) -> None:
-    """Shard every parameter over the last dimension of ``mesh`` (FSDP2), and keep copies along the first of two.
+    """Shard parameters over the last dimension of ``mesh`` (FSDP2), and keep copies along the first of two.
 
     Parameters travel as they are stored, float8 and its scales too. A group for each block; the embedding and the
     head are the two largest matrices and each has its own, unless they are one and the same; the rest is small.
@@ -42,10 +47,18 @@ def shard(
             for its backward pass.
         compute: what weights that are all trained are gathered in, from wider shards that the optimizer updates;
             gradients are then summed in float32. None: as they are stored.
+        unsharded: parameters that every process keeps whole, and FSDP does not see.
     """
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32 if compute is not None else None)
+    unseen = set(unsharded)
     blocks = [
-        fully_shard(block, mesh=mesh, reshard_after_forward=reshard_after_forward, mp_policy=policy)
+        fully_shard(
+            block,
+            mesh=mesh,
+            reshard_after_forward=reshard_after_forward,
+            mp_policy=policy,
+            ignored_params=unseen & set(block.parameters()),
+        )
         for block in decoder_blocks(packed.model)
     ]
     ends: list[FSDPModule] = []
@@ -61,7 +74,7 @@ def shard(
             # has computed the gradients in its forward pass.
             end.set_unshard_in_backward(False)
     # The head is reached a second time through the model that it came with.
-    done = set(packed.head.parameters()) if ends else None
+    done = unseen | set(packed.head.parameters() if ends else ())
     fully_shard(packed, mesh=mesh, reshard_after_forward=False, mp_policy=policy, ignored_params=done)
     # The next block's gathering is asked for before this block's products are, so that it hides behind them.
     for block, following in pairwise(blocks):
@@ -87,10 +100,11 @@ class GradientSum:
         self._sharded = packed if isinstance(packed, FSDPModule) else None
         alone = self._sharded is not None or dist.get_world_size() == 1
         # A backward pass reaches the last parameters first.
-        self._buckets = [] if alone else _buckets(list(reversed(parameters)))
+        self._buckets = [] if alone else buckets(list(reversed(parameters)))
         self._bucket_of = {parameter: i for i, bucket in enumerate(self._buckets) for parameter in bucket}
         self._missing: list[int] | None = None
         self._under_way: list[tuple[Tensor, dist.Work]] = []
+        self._none = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
         for parameter in self._bucket_of:
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
@@ -101,10 +115,11 @@ class GradientSum:
         elif last:
             self._missing = [len(bucket) for bucket in self._buckets]
 
-    def wait(self) -> None:
+    def wait(self) -> Tensor:
         """Until all gradients are sums over the ranks. A parameter that no local pack reached counts as zero.
 
-        Collective: all ranks must call it, once a step.
+        Collective: all ranks must call it, once a step. Returns how many numbers were left out: none, since floats
+        that are not finite stay so in a sum (0-d, float64).
         """
         while len(self._under_way) < len(self._buckets):
             self._send()
@@ -113,6 +128,7 @@ class GradientSum:
             for parameter, summed in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
                 parameter.grad = summed.view_as(parameter)
         self._under_way, self._missing = [], None
+        return self._none
 
     def _arrived(self, parameter: Tensor) -> None:
         if self._missing is None:
@@ -132,17 +148,18 @@ class GradientSum:
         self._under_way.append((flat, work))
 
 
-def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    buckets: list[list[nn.Parameter]] = []
+def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """The parameters, in order, split into what is summed in one collective: BUCKET_BYTES at most, and of one type."""
+    split: list[list[nn.Parameter]] = []
     held = BUCKET_BYTES
     for parameter in parameters:
         size = parameter.numel() * parameter.element_size()
-        if held + size > BUCKET_BYTES or parameter.dtype != buckets[-1][0].dtype:
-            buckets.append([])
+        if held + size > BUCKET_BYTES or parameter.dtype != split[-1][0].dtype:
+            split.append([])
             held = 0
-        buckets[-1].append(parameter)
+        split[-1].append(parameter)
         held += size
-    return buckets
+    return split
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:

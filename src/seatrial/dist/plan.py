@@ -92,6 +92,7 @@ class Job:
     """What is trained. ``rank`` 0: every parameter, in float32, of which products take a copy in their own type.
 
     ``weight_bytes`` and ``compute_bytes``: 2 bfloat16, 4 float32. ``moment_bytes``: both of AdamW's, of one parameter.
+    ``order_free``: adapters are whole on every GPU, and their gradients summed in 64 bits (dist.fixed_point).
     """
 
     rank: int
@@ -102,6 +103,7 @@ class Job:
     compute_bytes: int = 2
     moment_bytes: int = 8
     packs_per_gpu: int = 1
+    order_free: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     adapters = in_block * shape.blocks * 4
     gradients = adapters if lora else weights
     moments = gradients // 4 * job.moment_bytes
+    trained_pieces = 1 if job.order_free else pieces
 
     tokens, compute = job.pack_tokens, job.compute_bytes
     mlp = 3 * shape.intermediate
@@ -190,9 +193,10 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     gathered = 0
     if pieces > 1:
         # The block at work, the next one, and a buffer that either arrives in; the head; gradients of two blocks.
-        a_whole_block = stored + in_block * 4 if lora else a_block * compute
+        a_block_adapters = 0 if job.order_free else in_block
+        a_whole_block = stored + a_block_adapters * 4 if lora else a_block * compute
         blocks_whole = (3 if layout.reshard_after_forward else shape.blocks + 1) * a_whole_block
-        sums = 2 * (in_block if lora else a_block) * 4
+        sums = 2 * (a_block_adapters if lora else a_block) * 4
         gathered = blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
         if not lora and not layout.reshard_after_forward:
             # seatrial.dist.gathered: each rank's own sums in float32, and two layouts in float8.
@@ -204,15 +208,17 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         gathered += 2 * shape.intermediate * shape.hidden * (compute if job.base == "nf4" else 1)
 
     # Gradients of one backward pass grow while its activations go; those of an earlier one stay beside them.
-    beside = gradients // pieces if job.packs_per_gpu > 1 else 0
+    # Sums in 64 bits are made float32 again at the end of a step; they count for one pack too, so that what is computed
+    # again, which may change bits, does not hang on the number of GPUs.
+    held = gradients * 2 if job.order_free else gradients // pieces
+    beside = held if job.packs_per_gpu > 1 or job.order_free else 0
     fullest = activations + max(loss, backward)
-    if beside == 0 and fullest < gradients // pieces:
-        beside = gradients // pieces - fullest
+    beside = max(beside, held + (gradients if job.order_free else 0) - fullest)
     return Estimate(
         weights=weights // pieces,
-        adapters=adapters // pieces,
+        adapters=adapters // trained_pieces,
         gradients=beside,
-        moments=moments // pieces,
+        moments=moments // trained_pieces,
         activations=activations,
         working=max(loss, backward) + RESERVE_BYTES,
         gathered=gathered,

@@ -9,12 +9,12 @@ from torch import Tensor
 from seatrial.data.dataset import TokenRows
 from seatrial.data.pack import pack_tensors
 from seatrial.data.render import Rendered
+from seatrial.dist.fixed_point import FixedPointSum
 from seatrial.dist.gathered import fits_gathered, keep_gathered
 from seatrial.dist.parallel import GradientSum, process_mesh, shard
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World
 from seatrial.errors import SeatrialError, UsageError
-from seatrial.model.attention import prepare_attention
 from seatrial.model.compiled import keep_compiled_code
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.full import MULTIPLE, Scaling, group_layers
@@ -25,17 +25,19 @@ from seatrial.model.packed import PackLoss, checkpoint_activations, compile_bloc
 from seatrial.settings import TrainSettings
 from seatrial.train.layout import smallest_memory
 from seatrial.train.optimizer import build_optimizer
-from seatrial.train.packs import RankPacks
 from seatrial.train.step import Training, pack_loss
 
 # Relative. The same rows at other places of a pack are rounded differently; a leak changes the loss by far more.
 PACKING_TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 
 
-def build_training(settings: TrainSettings, layout: Layout, world: World) -> Training:
+def build_training(settings: TrainSettings, layout: Layout, world: World, *, order_free: bool) -> Training:
     """The model's structure, adapted, laid over the processes, then filled, in this order; and its optimizer.
 
     Collective. Not compiled yet, and nothing is dropped: see :func:`make_fast`.
+
+    Args:
+        order_free: sum gradients in fixed point; every process then holds what is trained whole.
     """
     keep_compiled_code()
     full = settings.lora is None
@@ -65,11 +67,13 @@ def build_training(settings: TrainSettings, layout: Layout, world: World) -> Tra
     if layout.plan != "replicate":
         mesh = process_mesh(world.size, layout.shard_size, world.device.type)
         narrow = torch.bfloat16 if full and settings.model.compute == "bfloat16" else None
-        shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward, compute=narrow)
+        unsharded = [p for p in model.parameters() if p.requires_grad] if order_free else []
+        shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward, compute=narrow, unsharded=unsharded)
     fill_for_training(model, settings.model, device=world.device, seed=settings.run.seed)
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = build_optimizer(trainable, settings.optimizer)
-    gathered = full and fits_gathered(sum(p.numel() for p in trainable.values()), smallest_memory(world))
+    parameters = list(trainable.values())
+    gathered = full and fits_gathered(sum(p.numel() for p in parameters), smallest_memory(world))
     if gathered:
         keep_gathered(packed)
     return Training(
@@ -77,7 +81,9 @@ def build_training(settings: TrainSettings, layout: Layout, world: World) -> Tra
         packed=packed,
         trainable=trainable,
         optimizer=optimizer,
-        gradient_sum=GradientSum(packed, list(trainable.values())),
+        gradient_sum=FixedPointSum(parameters, packs_per_step=settings.optimizer.packs_per_step)
+        if order_free
+        else GradientSum(packed, parameters),
         gathered=gathered,
         masks=None,
         unsound=torch.zeros((), device=world.device),
@@ -98,22 +104,6 @@ def make_fast(training: Training, settings: TrainSettings, layout: Layout) -> Tr
         compile_blocks(training.model)
     checkpoint_activations(training.model, layout.checkpointing)
     return replace(training, masks=masks)
-
-
-def prepare_kernels(training: Training, settings: TrainSettings, packs: RankPacks) -> None:
-    """Have attention compiled and planned for every kind of pack there will be, so that no step waits for it."""
-    if settings.model.compute != "bfloat16":
-        return  # those kernels are for this type
-    config = training.model.config
-    heads = config.num_attention_heads
-    prepare_attention(
-        packs.attention_bounds(),
-        tokens=settings.data.length,
-        heads=heads,
-        key_heads=config.num_key_value_heads or heads,
-        width=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        device=training.world.device,
-    )
 
 
 def refuse_leaking_attention(training: Training, settings: TrainSettings, data: TokenRows, pad_id: int) -> None:
@@ -167,5 +157,5 @@ def _float8_scaling(settings: TrainSettings) -> Scaling | None:
 def _compiles(settings: TrainSettings, world: World) -> bool:
     """Whether the decoder blocks are compiled."""
     if settings.model.compile == "auto":
-        return world.device.type == "cuda" and not settings.run.deterministic
+        return world.device.type == "cuda"
     return settings.model.compile == "on"

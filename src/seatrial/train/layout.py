@@ -14,7 +14,7 @@ from seatrial.records import JsonObject
 from seatrial.settings import TrainSettings
 
 
-def choose_layout(settings: TrainSettings, world: World) -> Choice:
+def choose_layout(settings: TrainSettings, world: World, *, order_free: bool) -> Choice:
     """Before anything is loaded, from the model's config.json alone. Collective; all ranks get the same answer.
 
     Raises:
@@ -31,6 +31,7 @@ def choose_layout(settings: TrainSettings, world: World) -> Choice:
             weight_bytes=DTYPES[settings.model.dtype].itemsize if settings.lora is not None else 4,  # masters
             compute_bytes=DTYPES[settings.model.compute].itemsize,
             moment_bytes=2 if settings.optimizer.kind == "adamw8bit" else 8,
+            order_free=order_free,
             packs_per_gpu=-(-settings.optimizer.packs_per_step // world.size),
         ),
         Gpus(world.size, world.local_size, smallest_memory(world)),

@@ -3,10 +3,8 @@
 Shapes: B = 1, T tokens of a pack, S trained positions among them.
 """
 
-import os
 from collections import deque
 
-import torch
 from torch import Tensor
 
 from seatrial.data.dataset import load_rows
@@ -20,8 +18,9 @@ from seatrial.errors import Preempted
 from seatrial.model.load import model_directory
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
-from seatrial.train.build import build_training, make_fast, prepare_kernels, refuse_leaking_attention
+from seatrial.train.build import build_training, make_fast, refuse_leaking_attention
 from seatrial.train.diagnose import refuse_non_finite
+from seatrial.train.exact import choose_exactness, use_kernels
 from seatrial.train.layout import announce, as_event, choose_layout
 from seatrial.train.lifecycle import open_run, refuse_other_data, write_result
 from seatrial.train.meter import open_meter
@@ -40,9 +39,6 @@ def train(settings: TrainSettings) -> None:
         UsageError: the settings, the data or the run directory do not allow a training.
         SeatrialError: a loss or a gradient is not finite.
     """
-    if settings.run.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-        torch.use_deterministic_algorithms(True)
     run = RunDir(settings.run.dir)
     with joined_world(timeout_seconds=settings.run.timeout_seconds) as world, stop_requests(run.stop_file) as stop:
         # Data: the same rows, in the same order, on every rank.
@@ -66,9 +62,11 @@ def train(settings: TrainSettings) -> None:
         packs = RankPacks(stream, data, renderer.pad_id, world)
         fingerprint = data.fingerprint(length=settings.data.length, seed=settings.run.seed)
 
-        choice = choose_layout(settings, world)
+        exactness = choose_exactness(settings, int(data.lengths_N.max()))
+        use_kernels(exactness)
+        choice = choose_layout(settings, world, order_free=exactness.order_free)
         announce(choice, world)
-        training = build_training(settings, choice.layout, world)
+        training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
         state = training_state(training.trainable, training.optimizer)
 
         # Where we left off.
@@ -81,13 +79,13 @@ def train(settings: TrainSettings) -> None:
                 first = int(progress["step"])
             if world.is_first:
                 run.event("layout", **as_event(choice))
+                run.event("exact", promise=exactness.promise, why=exactness.why)
                 run.event("data", rows=len(data.rows), left_out=data.left_out, packs_per_epoch=stream.packs_per_epoch)
                 if first:
                     run.event("resume", step=first, attempt=attempt)
 
             refuse_leaking_attention(training, settings, data, renderer.pad_id)
             training = make_fast(training, settings, choice.layout)
-            prepare_kernels(training, settings, packs)
             meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt) if world.is_first else None
             inputs = on_device(packs.of_steps(range(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()

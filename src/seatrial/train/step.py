@@ -15,11 +15,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from seatrial.data.pack import Pack
+from seatrial.dist.fixed_point import FixedPointSum
 from seatrial.dist.gathered import before_backward, take_weights
 from seatrial.dist.parallel import GradientSum, clip_gradients
 from seatrial.dist.world import World
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.packed import PackInput, PackLoss, pack_input
+
+LOSS_SCALE = 2.0**32
+"""Losses are summed in whole multiples of 2^-32, which float64 adds without rounding: in any order, the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,7 @@ class Training:
     packed: PackLoss
     trainable: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
-    gradient_sum: GradientSum
+    gradient_sum: GradientSum | FixedPointSum
     gathered: bool
     masks: DropoutMasks | None
     unsound: Tensor
@@ -112,7 +116,7 @@ def queue_step(
     world = training.world
     began = _Mark(world.device)
     data_seconds = 0.0
-    loss_sum = torch.zeros((), device=world.device)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
     if training.gathered:
         take_weights(training.packed)
     for index, position in enumerate(positions):
@@ -127,21 +131,22 @@ def queue_step(
         if training.gathered:
             before_backward(training.packed, last=last)
         loss.backward()
-        loss_sum += loss.detach()
+        loss_sum += (loss.detach().double() * LOSS_SCALE).round()
     computed = _Mark(world.device)
-    training.gradient_sum.wait()
+    refused = training.gradient_sum.wait()
     grad_norm = clip_gradients(list(training.trainable.values()), training.max_grad_norm)
 
     # Collective: what all ranks must agree on. A request to stop may reach only one of them.
     told = [float(stop), *(own_seconds if rank == world.rank else 0.0 for rank in range(world.size))]
-    agreed = torch.cat([loss_sum.unsqueeze(0), _to_device(told, world.device)])
+    agreed = torch.cat([torch.stack([loss_sum, refused]), _to_device(told, world.device)])
     dist.all_reduce(agreed)
-    training.unsound.copy_(torch.maximum(training.unsound, _not_finite(agreed[0], grad_norm)))
+    loss, grad_norm = agreed[0] / LOSS_SCALE, torch.where(agreed[1] > 0, torch.nan, grad_norm.double())
+    training.unsound.copy_(torch.maximum(training.unsound, _not_finite(loss, grad_norm)))
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate
     _update(training)
     training.optimizer.zero_grad(set_to_none=True)
-    answer = torch.cat([agreed[:1], grad_norm.float().reshape(1), agreed[1:]])
+    answer = torch.cat([torch.stack([loss, grad_norm]), agreed[2:]])
     if world.device.type == "cuda":
         answer = torch.empty_like(answer, device="cpu", pin_memory=True).copy_(answer, non_blocking=True)
     return QueuedStep(step, answer, (began, computed, _Mark(world.device)), data_seconds)
@@ -194,7 +199,7 @@ def _update(training: Training) -> None:
 
 def _to_device(numbers: Sequence[float], device: torch.device) -> Tensor:
     """Without a wait, which a copy from memory that is not pinned would be."""
-    on_host = torch.tensor(numbers, dtype=torch.float32, pin_memory=device.type == "cuda")
+    on_host = torch.tensor(numbers, dtype=torch.float64, pin_memory=device.type == "cuda")
     return on_host.to(device, non_blocking=True)
 
 
