@@ -38,7 +38,7 @@ from seatrial.settings import (
     RunSettings,
     TrainSettings,
 )
-from seatrial.train.build import build_training, make_fast
+from seatrial.train.build import build_training, make_fast, prepare_kernels
 from seatrial.train.ceiling import gemm_ceilings
 from seatrial.train.exact import Exactness, choose_exactness, use_kernels
 from seatrial.train.flops import Work
@@ -200,6 +200,7 @@ def _measure(
     packs = RankPacks(stream, rows, 0, world)
     training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
     training = make_fast(training, settings, choice.layout)
+    prepare_kernels(training, settings, packs)
 
     total = WARM_UP_STEPS + request.steps
     inputs = on_device(packs.of_steps(range(total)), world.device)

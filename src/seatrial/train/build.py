@@ -15,6 +15,7 @@ from seatrial.dist.parallel import GradientSum, process_mesh, shard
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World
 from seatrial.errors import SeatrialError, UsageError
+from seatrial.model.attention import prepare_attention
 from seatrial.model.compiled import keep_compiled_code
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.full import MULTIPLE, Scaling, group_layers
@@ -25,6 +26,7 @@ from seatrial.model.packed import PackLoss, checkpoint_activations, compile_bloc
 from seatrial.settings import TrainSettings
 from seatrial.train.layout import smallest_memory
 from seatrial.train.optimizer import build_optimizer
+from seatrial.train.packs import RankPacks
 from seatrial.train.step import Training, pack_loss
 
 # Relative. The same rows at other places of a pack are rounded differently; a leak changes the loss by far more.
@@ -104,6 +106,22 @@ def make_fast(training: Training, settings: TrainSettings, layout: Layout) -> Tr
         compile_blocks(training.model)
     checkpoint_activations(training.model, layout.checkpointing)
     return replace(training, masks=masks)
+
+
+def prepare_kernels(training: Training, settings: TrainSettings, packs: RankPacks) -> None:
+    """Have attention compiled and planned for every kind of pack there will be, so that no step waits for it."""
+    if settings.model.compute != "bfloat16":
+        return  # those kernels are for this type
+    config = training.model.config
+    heads = config.num_attention_heads
+    prepare_attention(
+        packs.attention_bounds(),
+        tokens=settings.data.length,
+        heads=heads,
+        key_heads=config.num_key_value_heads or heads,
+        width=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        device=training.world.device,
+    )
 
 
 def refuse_leaking_attention(training: Training, settings: TrainSettings, data: TokenRows, pad_id: int) -> None:

@@ -18,7 +18,7 @@ from seatrial.errors import Preempted
 from seatrial.model.load import model_directory
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
-from seatrial.train.build import build_training, make_fast, refuse_leaking_attention
+from seatrial.train.build import build_training, make_fast, prepare_kernels, refuse_leaking_attention
 from seatrial.train.diagnose import refuse_non_finite
 from seatrial.train.exact import choose_exactness, use_kernels
 from seatrial.train.layout import announce, as_event, choose_layout
@@ -86,6 +86,7 @@ def train(settings: TrainSettings) -> None:
 
             refuse_leaking_attention(training, settings, data, renderer.pad_id)
             training = make_fast(training, settings, choice.layout)
+            prepare_kernels(training, settings, packs)
             meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt) if world.is_first else None
             inputs = on_device(packs.of_steps(range(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()
