@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seatrial.dist.plan import GIB, LOSS_CHUNK, Gpus, Job, Layout, Shape, choose, estimate
+from seatrial.dist.plan import ATTENTION_BYTES, GIB, LOSS_CHUNK, Gpus, Job, Layout, Shape, choose, estimate
 from seatrial.errors import ImpossibleConfiguration, UsageError
+from seatrial.model.attention import MOST_WORKSPACE_BYTES
 from seatrial.model.loss import CHUNK
 
 LLAMA_8B = Shape(128256, 4096, 14336, 32, 4096, 1024, tied=False)
@@ -28,6 +29,24 @@ def test_measured_peaks_of_an_h100(base: str, tokens: int, measured_gib: float) 
 
 def test_the_loss_has_the_chunk_that_is_reckoned_with() -> None:
     assert LOSS_CHUNK == CHUNK
+
+
+def test_attention_takes_no_more_workspace_than_is_reckoned_with() -> None:
+    assert ATTENTION_BYTES == MOST_WORKSPACE_BYTES
+
+
+def test_exact_sums_keep_adapters_whole_and_do_not_make_the_layout_hang_on_the_packs() -> None:
+    exact = job(order_free=True, repeatable=True)
+    pieces = Layout("shard", 8, "none", reshard_after_forward=False)
+    whole = estimate(LLAMA_8B, exact, WHOLE, gpus=8)
+    sharded = estimate(LLAMA_8B, exact, pieces, gpus=8)
+    assert (sharded.adapters, sharded.moments) == (whole.adapters, whole.moments)
+    assert sharded.weights == pytest.approx(estimate(LLAMA_8B, job(), pieces, gpus=8).weights)
+    assert (
+        whole.gradients
+        == 2 * whole.adapters
+        == estimate(LLAMA_8B, replace(exact, packs_per_gpu=4), WHOLE, gpus=8).gradients
+    )
 
 
 def test_a_config_becomes_a_shape() -> None:

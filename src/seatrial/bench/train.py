@@ -158,8 +158,7 @@ def _planned_batch(request: BenchRequest, model: str, run: RunDir, world: World)
 
     def layout(rows: int) -> Layout:
         settings = _settings(request, model, run, rows, world)
-        order_free = choose_exactness(settings, request.length).order_free
-        return choose_layout(settings, world, order_free=order_free).layout
+        return choose_layout(settings, world, choose_exactness(settings, request.length)).layout
 
     one = layout(1)
     batch = 1
@@ -193,7 +192,7 @@ def _measure(
 ) -> Measured:
     exactness = choose_exactness(settings, request.length)
     use_kernels(exactness)
-    choice = choose_layout(settings, world, order_free=exactness.order_free)
+    choice = choose_layout(settings, world, exactness)
     announce(choice, world)
     rows = _rows(settings, request, world)
     stream = PackStream(rows.lengths_N, settings.data.length, settings.run.seed, settings.optimizer.packs_per_step)

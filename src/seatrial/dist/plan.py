@@ -23,6 +23,8 @@ CONTEXT_BYTES = int(1.5 * GIB)
 """CUDA context and loaded kernels, which torch's own count leaves out."""
 RESERVE_BYTES = 1 * GIB
 """What the calibration leaves over: workspaces of cuBLAS and cuDNN, and small tensors."""
+ATTENTION_BYTES = 2 * GIB
+"""What a repeatable attention may take (seatrial.model.attention.MOST_WORKSPACE_BYTES; a test holds them equal)."""
 NCCL_BYTES = 1 * GIB
 """Channels and buffers of NCCL with more than one GPU. An assumption: set generously, not measured."""
 USABLE = 0.97
@@ -93,6 +95,7 @@ class Job:
 
     ``weight_bytes`` and ``compute_bytes``: 2 bfloat16, 4 float32. ``moment_bytes``: both of AdamW's, of one parameter.
     ``order_free``: adapters are whole on every GPU, and their gradients summed in 64 bits (dist.fixed_point).
+    ``repeatable``: kernels that repeat to the bit, of which attention's may want a large workspace.
     """
 
     rank: int
@@ -104,6 +107,7 @@ class Job:
     moment_bytes: int = 8
     packs_per_gpu: int = 1
     order_free: bool = False
+    repeatable: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,7 +224,7 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         gradients=beside,
         moments=moments // trained_pieces,
         activations=activations,
-        working=max(loss, backward) + RESERVE_BYTES,
+        working=max(loss, backward, ATTENTION_BYTES if job.repeatable else 0) + RESERVE_BYTES,
         gathered=gathered,
         context=CONTEXT_BYTES + (NCCL_BYTES if gpus > 1 else 0),
     )

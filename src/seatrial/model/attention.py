@@ -15,6 +15,13 @@ D = 128 on an H100; a mixed pack counts by the power of two above its longest do
 
     1,024 and more: flash-attn-4, cuDNN, torch. 256 and more: cuDNN, torch. Fewer, or anything else: torch.
 
+Under torch's deterministic mode, where all of them repeat to the bit (torch's backward pass was not timed):
+
+    flash-attn-4            2.14     1.36     0.95             0.96    0.87           0.79   0.73
+    cuDNN                   2.37     1.35     0.95             0.86    0.72           0.61   0.50
+
+    2,048 and more: flash-attn-4. Fewer: cuDNN, where its workspace is small enough; else as above.
+
 To a compiler this is one operator, whatever kernel runs: the longest document is a number in a tensor on the host and
 the count of documents is marked as one that varies, so that packs of all kinds share one piece of compiled code.
 """
@@ -35,6 +42,13 @@ PACKED_ATTENTION = "seatrial_packed"
 FLASH_FROM_TOKENS = 1024
 CUDNN_FROM_TOKENS = 256
 """Longest document from which a kernel is the fastest one installed: the table above."""
+
+FLASH_REPEATABLE_FROM_TOKENS = 2048
+"""The same in torch's deterministic mode: cuDNN's plan is then the faster one below."""
+
+MOST_WORKSPACE_BYTES = 2 * 2**30
+"""That plan wants a matrix in 16 bits for each document and query head, of the longest document squared: what the
+planner (seatrial.dist.plan) leaves for it. Gigabytes where one long document is among short ones."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ def attend(
     """Attention [T, H, D] and the statistics of its kernel."""
     bound = int(longest)
     inputs = query_THD.contiguous(), key_TKD.contiguous(), value_TKD.contiguous()
-    out_THD, stats = _kernel(query_THD, bound).forward(*inputs, cu_seqlens, bound, scale)
+    out_THD, stats = _kernel(query_THD, cu_seqlens, bound).forward(*inputs, cu_seqlens, bound, scale)
     return out_THD.contiguous(), stats.flatten()
 
 
@@ -109,7 +123,7 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     bound = int(longest)
     inputs = (tensor.contiguous() for tensor in (grad_THD, query_THD, key_TKD, value_TKD, out_THD))
-    grads = _kernel(query_THD, bound).backward(*inputs, stats, cu_seqlens, bound, scale)
+    grads = _kernel(query_THD, cu_seqlens, bound).backward(*inputs, stats, cu_seqlens, bound, scale)
     return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
 
 
@@ -164,14 +178,20 @@ def prepare_attention(
         out_THD.backward(torch.zeros_like(out_THD))
 
 
-def _kernel(query_THD: Tensor, longest: int) -> _Kernel:
-    """The fastest kernel by the table above."""
+def _kernel(query_THD: Tensor, cu_seqlens: Tensor, longest: int) -> _Kernel:
+    """The fastest kernel by the tables above."""
     device = query_THD.device.index
+    repeatable = torch.are_deterministic_algorithms_enabled()
     if query_THD.dtype == torch.bfloat16 and query_THD.shape[2] in (64, 128):
+        from_tokens = FLASH_REPEATABLE_FROM_TOKENS if repeatable else FLASH_FROM_TOKENS
+        if longest >= from_tokens and flash_attention.is_available(device):
+            return FLASH
+        workspace_bytes = 2 * query_THD.shape[1] * (cu_seqlens.shape[0] - 1) * longest**2 if repeatable else 0
+        fits = workspace_bytes <= MOST_WORKSPACE_BYTES
+        if longest >= CUDNN_FROM_TOKENS and fits and cudnn_attention.is_available(device):
+            return CUDNN
         if longest >= FLASH_FROM_TOKENS and flash_attention.is_available(device):
             return FLASH
-        if longest >= CUDNN_FROM_TOKENS and cudnn_attention.is_available(device):
-            return CUDNN
     return TORCH
 
 

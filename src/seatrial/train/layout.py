@@ -12,9 +12,10 @@ from seatrial.dist.world import World
 from seatrial.model.load import DTYPES, model_directory
 from seatrial.records import JsonObject
 from seatrial.settings import TrainSettings
+from seatrial.train.exact import Exactness
 
 
-def choose_layout(settings: TrainSettings, world: World, *, order_free: bool) -> Choice:
+def choose_layout(settings: TrainSettings, world: World, exactness: Exactness) -> Choice:
     """Before anything is loaded, from the model's config.json alone. Collective; all ranks get the same answer.
 
     Raises:
@@ -31,7 +32,8 @@ def choose_layout(settings: TrainSettings, world: World, *, order_free: bool) ->
             weight_bytes=DTYPES[settings.model.dtype].itemsize if settings.lora is not None else 4,  # masters
             compute_bytes=DTYPES[settings.model.compute].itemsize,
             moment_bytes=2 if settings.optimizer.kind == "adamw8bit" else 8,
-            order_free=order_free,
+            order_free=exactness.order_free,
+            repeatable=exactness.repeatable,
             packs_per_gpu=-(-settings.optimizer.packs_per_step // world.size),
         ),
         Gpus(world.size, world.local_size, smallest_memory(world)),

@@ -64,7 +64,7 @@ def train(settings: TrainSettings) -> None:
 
         exactness = choose_exactness(settings, int(data.lengths_N.max()))
         use_kernels(exactness)
-        choice = choose_layout(settings, world, order_free=exactness.order_free)
+        choice = choose_layout(settings, world, exactness)
         announce(choice, world)
         training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
         state = training_state(training.trainable, training.optimizer)
