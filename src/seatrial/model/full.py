@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from seatrial.model.frozen import FP8, has_fp8_units, product_float32, quantise_rows
-from seatrial.model.group import Member, same_input
+from seatrial.model.group import joined, same_input, take_places
 from seatrial.model.packed import decoder_blocks
 
 Scaling = Literal["tensor", "row"]
@@ -51,11 +51,11 @@ class TrainedLinear(nn.Module):
         self.exact_gradients = True
         self.held: tuple[Tensor, tuple[Tensor, ...], int] | None = None
         self.quantised = None
-        self.weight_OI = _joined([linear.weight for linear in linears])
+        self.weight_OI = nn.Parameter(joined([linear.weight for linear in linears]).detach())
         biases: list[Tensor | None] = [linear.bias for linear in linears]
         there = [bias for bias in biases if bias is not None]
         assert len(there) in (0, len(linears)), f"of {', '.join(layers)} some have a bias and some have none"
-        self.bias_O = _joined(there) if there else None
+        self.bias_O = nn.Parameter(joined(there).detach()) if there else None
 
     @torch.no_grad()
     def quantise(self) -> None:
@@ -190,12 +190,7 @@ def group_layers(model: PreTrainedModel, *, fp8: Scaling | None) -> None:
             parent = block.get_submodule(parent_name)
             layers = {name: found[f"{parent_name}.{name}".lstrip(".")] for name in names}
             group = TrainedLinear(layers, fp8 if _fits_units(list(layers.values())) else None)
-            if len(names) == 1:
-                setattr(parent, names[0], group)
-                continue
-            parent.add_module("_".join(names), group)
-            for index, name in enumerate(names):
-                setattr(parent, name, Member(group, index))
+            take_places(parent, group)
 
 
 def trained_layers(model: nn.Module) -> Iterator[tuple[str, TrainedLinear]]:
@@ -228,8 +223,3 @@ def weights_by_layer(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[st
 
 def _fits_units(linears: Sequence[nn.Linear]) -> bool:
     return linears[0].in_features % MULTIPLE == 0 and sum(layer.out_features for layer in linears) % MULTIPLE == 0
-
-
-def _joined(parameters: Sequence[Tensor]) -> nn.Parameter:
-    whole = parameters[0] if len(parameters) == 1 else torch.cat(list(parameters))
-    return nn.Parameter(whole.detach())

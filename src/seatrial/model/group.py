@@ -6,6 +6,7 @@ Shapes: I input width, O output width (all members of a group side by side).
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 # Layers that are called one after another with the same input, in Hugging Face's names.
@@ -42,6 +43,22 @@ class Member(nn.Module):
         _, parts, waiting = group.held
         group.held = None if waiting == 1 else (x, parts, waiting - 1)
         return parts[self.index]
+
+
+def take_places(parent: nn.Module, group: Group) -> None:
+    """Put a group where its members stood in ``parent``; one member alone is replaced by the group itself."""
+    assert isinstance(group, nn.Module)
+    if len(group.members) == 1:
+        setattr(parent, group.members[0], group)
+        return
+    parent.add_module("_".join(group.members), group)
+    for index, name in enumerate(group.members):
+        setattr(parent, name, Member(group, index))
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Weights or biases of the members as one, rows below rows; of one member, its own memory."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
 def same_input(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

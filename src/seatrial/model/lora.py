@@ -23,11 +23,9 @@ from seatrial.model.frozen import (
     gradient_factor,
     quantise_rows,
 )
+from seatrial.model.group import joined, same_input, take_places
 from seatrial.model.mask import dropped
 from seatrial.model.nf4 import nf4_row_scales, quantise_nf4
-
-# Layers of one parent that are called one after another with the same input, in Hugging Face's names.
-SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 class AdaptedLinear(nn.Module):
@@ -59,10 +57,10 @@ class AdaptedLinear(nn.Module):
         # Between the calls of the first and the last member: the input, all outputs, and how many are still to come.
         self.held: tuple[Tensor, tuple[Tensor, ...], int] | None = None
         device = linears[0].weight.device
-        self.weight_OI = _frozen(_joined([linear.weight.detach() for linear in linears]))
+        self.weight_OI = _frozen(joined([linear.weight.detach() for linear in linears]))
         biases: list[Tensor | None] = [linear.bias for linear in linears]
         there = [bias.detach() for bias in biases if bias is not None]
-        self.bias_O = _frozen(_joined(there)) if len(there) == len(linears) else None
+        self.bias_O = _frozen(joined(there)) if len(there) == len(linears) else None
         width = (len(linears) * rank, self.in_features)
         drawn = torch.empty(width, device=device) if device.type == "meta" else self.drawn(generators).to(device)
         self.a_GI = nn.Parameter(drawn)
@@ -156,28 +154,6 @@ class AdaptedLinear(nn.Module):
         return plain
 
 
-class _Member(nn.Module):
-    """Stands where a plain layer stood. The first member called computes the whole group; each takes its own part."""
-
-    group: AdaptedLinear
-
-    def __init__(self, group: AdaptedLinear, index: int) -> None:
-        super().__init__()
-        self.index = index
-        # Not registered as a submodule: the group is registered once, at the parent.
-        object.__setattr__(self, "group", group)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O of this member]."""
-        group = self.group
-        if group.held is None or group.held[0] is not x:
-            group.held = (x, group(x).split(group.out_sizes, dim=-1), len(group.members))
-        _, parts, waiting = group.held
-        group.held = None if waiting == 1 else (x, parts, waiting - 1)
-        y: Tensor = parts[self.index]
-        return y
-
-
 class _AdaptedProduct(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -234,17 +210,12 @@ def apply_lora(
         raise UsageError(
             f"lora.targets: no linear layer is called {', '.join(sorted(missing))}; this model has {', '.join(there)}"
         )
-    for parent_name, names in _groups([name for name in found if name.rpartition(".")[2] in targets]):
+    for parent_name, names in same_input([name for name in found if name.rpartition(".")[2] in targets]):
         parent = model.get_submodule(parent_name)
         paths = [f"{parent_name}.{name}".lstrip(".") for name in names]
         layers = {name: found.pop(path) for name, path in zip(names, paths, strict=True)}
         group = AdaptedLinear(layers, rank, alpha, [generator(seed, path) for path in paths], dropout)
-        if len(names) == 1:
-            setattr(parent, names[0], group)
-            continue
-        parent.add_module("_".join(names), group)
-        for index, name in enumerate(names):
-            setattr(parent, name, _Member(group, index))
+        take_places(parent, group)
 
 
 def initial_a(layer: AdaptedLinear, name: str, seed: int) -> Tensor:
@@ -259,21 +230,6 @@ def quantise_base(
     """Store the base of every adapted layer in float8 or 4 bits, one after another; see ``AdaptedLinear.quantise``."""
     for _, layer in adapted_layers(model):
         layer.quantise(kind=kind, transposed=transposed, fp8_products=fp8_products)
-
-
-def _groups(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Split layers into those computed together: the name of their parent and their own last names."""
-    by_parent: dict[str, list[str]] = {}
-    for path in paths:
-        parent, _, last = path.rpartition(".")
-        by_parent.setdefault(parent, []).append(last)
-    for parent, names in by_parent.items():
-        rest = list(names)
-        for family in SAME_INPUT:
-            if together := [name for name in family if name in rest]:
-                rest = [name for name in rest if name not in together]
-                yield parent, together
-        yield from ((parent, [name]) for name in rest)
 
 
 def merge_lora(model: nn.Module) -> None:
@@ -305,10 +261,6 @@ def adapters_by_layer(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[s
             path = f"{parent}.{member}".lstrip(".")
             split |= {f"{path}.a_RI": a_RI, f"{path}.b_OR": b_OR}
     return split
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
 def _frozen(tensor: Tensor) -> nn.Parameter:
