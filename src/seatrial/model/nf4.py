@@ -110,8 +110,7 @@ def nf4_code(device: torch.device) -> Tensor:
     """The 16 numbers of NormalFloat4."""
     from bitsandbytes.functional import get_4bit_type
 
-    code: Tensor = get_4bit_type("nf4", device)
-    return code
+    return _for_all_streams(get_4bit_type("nf4", torch.device("cpu")), device)
 
 
 @cache
@@ -119,5 +118,12 @@ def dynamic_code(device: torch.device) -> Tensor:
     """The 256 numbers of the 8-bit dynamic type (arXiv 1511.04561) that block scales are stored in."""
     from bitsandbytes.functional import create_dynamic_map
 
-    code: Tensor = create_dynamic_map().to(device)
-    return code
+    return _for_all_streams(create_dynamic_map(), device)
+
+
+def _for_all_streams(code: Tensor, device: torch.device) -> Tensor:
+    """On the device and complete: of what is made once, streams other than the one that made it may read at once."""
+    there = code.to(device)
+    if there.is_cuda:
+        torch.cuda.current_stream(device).synchronize()
+    return there
