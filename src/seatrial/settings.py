@@ -131,6 +131,18 @@ class CheckpointSettings(Frozen):
     keep: Annotated[int, Field(ge=2)] = Field(2, description="newest committed checkpoints that are kept")
 
 
+class GuardSettings(Frozen):
+    """What is done about steps whose numbers are wrong."""
+
+    max_skips: Positive = Field(3, description="steps in a row that are not finite, until training is rolled back")
+    max_rollbacks: NotNegative = Field(3, description="in the whole run, until it fails")
+    spike_z: Annotated[float, Field(gt=0)] | None = Field(
+        12.0, description="a loss so many standard deviations above the median is a spike; null: none is"
+    )
+    spike_nats: Annotated[float, Field(ge=0)] = Field(0.5, description="and it is above it by more than this")
+    window_steps: Annotated[int, Field(ge=8)] = Field(64, description="sound steps that a loss is compared with")
+
+
 class TrainSettings(Frozen):
     """A whole training: what CONFIG.yaml holds."""
 
@@ -141,6 +153,7 @@ class TrainSettings(Frozen):
     optimizer: OptimizerSettings = OptimizerSettings()
     parallel: ParallelSettings = ParallelSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    guard: GuardSettings = GuardSettings()
 
 
 def load_settings(path: Path, overrides: Sequence[str], section: type[S]) -> S:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from seatrial.dist.checkpoint import Checkpoints
+from seatrial.dist.checkpoint.checkpoints import Checkpoints
 from seatrial.errors import SeatrialError
 from seatrial.rundir import RunDir
 from seatrial.train.loop import train
@@ -76,13 +76,13 @@ def test_the_first_tensor_is_named_and_nothing_is_updated(
     breaks = Breaks(forward_pass=2 * 5 + 3, gradient=gradient)
     sound = build.make_fast
     monkeypatch.setattr("seatrial.train.loop.make_fast", breaking)
-    save = Checkpoints.save
+    stage = Checkpoints.stage
 
-    def noting(self: Checkpoints, step: int, state: dict[str, Tensor], progress: dict[str, object]) -> None:
-        saved.append({name: tensor.clone() for name, tensor in state.items()})
-        save(self, step, state, progress)
+    def noting(self: Checkpoints, step: int) -> None:
+        saved.append({name: tensor.clone() for name, tensor in self.state.items()})
+        stage(self, step)
 
-    monkeypatch.setattr(Checkpoints, "save", noting)
+    monkeypatch.setattr(Checkpoints, "stage", noting)
     settings = settings_for(harbour, checkpoint={"every_steps": 2})
     with pytest.raises(SeatrialError, match=r"step 3: .*(" + said + r").*in pack 10 \(rows \[.*on rank 0"):
         train(settings)

@@ -152,7 +152,7 @@ def test_a_directory_of_another_run_is_refused(harbour: Path) -> None:
 def test_a_checkpoint_does_not_go_on_with_other_rows(harbour: Path) -> None:
     train(settings_for(harbour, optimizer={"steps": 3}))
     write_rows(harbour / "data", seed=2)
-    with pytest.raises(UsageError, match="trained on other rows"):
+    with pytest.raises(UsageError, match="another training: data was"):
         train(settings_for(harbour, optimizer={"steps": 3}))
 
 

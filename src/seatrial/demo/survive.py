@@ -110,6 +110,7 @@ def _torchrun(config: Path, processes: int) -> list[str]:
 def _is_time_to_kill(run: RunDir, settings: TrainSettings, metrics: Sequence[JsonObject]) -> bool:
     """Half an interval after a committed checkpoint of the run's middle, when nobody was killed before."""
     interval = settings.checkpoint.every_steps
+    assert interval is not None, "the demo saves by steps"
     if not metrics or metrics[-1]["step"] % interval < interval // 2:
         return False
     events = run.read_events()
@@ -119,7 +120,7 @@ def _is_time_to_kill(run: RunDir, settings: TrainSettings, metrics: Sequence[Jso
     optimizer = settings.optimizer
     steps = optimizer.steps or (optimizer.epochs or 1) * packs_per_epoch // optimizer.packs_per_step
     saved = max((event["step"] for event in events if event["event"] == "save"), default=0)
-    return bool(saved >= max(interval, steps // 2 - interval) and saved == metrics[-1]["step"] // interval * interval)
+    return bool(saved >= max(interval, steps // 2 - interval) and saved >= metrics[-1]["step"] // interval * interval)
 
 
 def _kill_last_worker(run: RunDir, step: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seatrial.errors import IntegrityError, UsageError
 from seatrial.model.lora import adapters_by_layer, apply_lora
-from seatrial.records import write_json
+from seatrial.records import JsonObject, write_json
 from seatrial.settings import LoraSettings
 
 WEIGHTS = "adapter_model.safetensors"
@@ -24,23 +24,25 @@ def save_adapter(directory: Path, trained: Mapping[str, Tensor], lora: LoraSetti
         base: what ``base_model_name_or_path`` shall say.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = {_peft_name(name): tensor.detach().float().cpu().contiguous() for name, tensor in trained.items()}
+    tensors = {peft_name(name): tensor.detach().float().cpu().contiguous() for name, tensor in trained.items()}
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-    write_json(
-        directory / CONFIG,
-        {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": base,
-            "r": lora.rank,
-            "lora_alpha": lora.alpha,
-            "lora_dropout": lora.dropout,
-            "target_modules": list(lora.targets),
-            "bias": "none",
-            "fan_in_fan_out": False,
-            "inference_mode": True,
-        },
-    )
+    write_json(directory / CONFIG, adapter_config(lora, base))
+
+
+def adapter_config(lora: LoraSettings, base: str) -> JsonObject:
+    """What PEFT reads from ``adapter_config.json``."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "target_modules": list(lora.targets),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+    }
 
 
 def read_adapter_config(directory: Path) -> LoraSettings:
@@ -65,10 +67,10 @@ def load_adapter(model: nn.Module, directory: Path) -> None:
     apply_lora(model, targets=lora.targets, rank=lora.rank, alpha=lora.alpha, seed=0)
     stored = load_file(directory / WEIGHTS)
     wanted = adapter_parameters(model)
-    if different := {_peft_name(name) for name in wanted} ^ stored.keys():
+    if different := {peft_name(name) for name in wanted} ^ stored.keys():
         raise IntegrityError(f"{directory}: adapter and model disagree on {sorted(different)[0]} and others")
     for name, parameter in wanted.items():
-        tensor = stored[_peft_name(name)]
+        tensor = stored[peft_name(name)]
         if tensor.shape != parameter.shape:
             raise IntegrityError(f"{directory}: {name} is {tuple(tensor.shape)}, wanted {tuple(parameter.shape)}")
         parameter.copy_(tensor)
@@ -79,6 +81,7 @@ def adapter_parameters(model: nn.Module) -> dict[str, Tensor]:
     return adapters_by_layer(model, {name: parameter.detach() for name, parameter in model.named_parameters()})
 
 
-def _peft_name(name: str) -> str:
+def peft_name(name: str) -> str:
+    """PEFT's name of a tensor that ``adapters_by_layer`` names."""
     layer, _, half = name.rpartition(".")
     return f"base_model.model.{layer}.lora_{'A' if half == 'a_RI' else 'B'}.weight"

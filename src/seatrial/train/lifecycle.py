@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from seatrial.dist.checkpoint.manifest import first_difference
 from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
@@ -17,20 +18,10 @@ from seatrial.model.full import weights_by_layer
 from seatrial.model.load import DTYPES, copy_tokenizer
 from seatrial.model.lora import adapters_by_layer
 from seatrial.provenance import provenance
-from seatrial.records import JsonObject, write_json
+from seatrial.records import write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
-
-# May differ between the attempts of one run: where things are and how often we save, never what is computed.
-_FREE_TO_CHANGE = {
-    "run.dir",
-    "run.timeout_seconds",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-    "parallel.plan",
-    "parallel.shard_size",
-    "model.activation_checkpointing",
-}
+from seatrial.train.saving import settings_that_matter
 
 
 @contextmanager
@@ -73,8 +64,12 @@ def open_run(run: RunDir, settings: TrainSettings, world: World) -> Iterator[int
 def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int]) -> int:
     wanted = settings.model_dump(mode="json")
     if run.settings.is_file():
-        if difference := _difference(run.read_settings(), wanted):
-            raise UsageError(f"{run.path} belongs to a run with other settings: {difference}; choose another run.dir")
+        before, now = settings_that_matter(run.read_settings()), settings_that_matter(wanted)
+        if difference := first_difference(before, now):
+            raise UsageError(
+                f"{run.path} belongs to a run with other settings: {difference}; choose another run.dir, begin again "
+                f"here with --fresh, or start there from its weights with --fork {run.path}"
+            )
     elif others := [path.name for path in run.path.iterdir() if path.name != ".lock"]:
         raise UsageError(f"{run.path} is not empty and holds no run ({others[0]}); choose another run.dir")
     run.prepare()
@@ -85,27 +80,6 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
     attempt = 1 + [event["event"] for event in run.read_events()].count("start")
     run.event("start", attempt=attempt, world_size=world.size, device=str(world.device.type), pids=list(pids))
     return attempt
-
-
-def _difference(before: JsonObject, now: JsonObject, prefix: str = "") -> str:
-    """The first setting that matters and differs, as 'key was A, is B'; empty when there is none."""
-    for key in before.keys() | now.keys():
-        old, new, name = before.get(key), now.get(key), f"{prefix}{key}"
-        if isinstance(old, dict) and isinstance(new, dict):
-            if inner := _difference(old, new, f"{name}."):
-                return inner
-        elif old != new and name not in _FREE_TO_CHANGE:
-            return f"{name} was {old}, is {new}"
-    return ""
-
-
-def refuse_other_data(progress: JsonObject, data_fingerprint: str, run: RunDir) -> None:
-    """A checkpoint continues on the data, order and pack length it began with, or not at all."""
-    if progress["data_fingerprint"] != data_fingerprint:
-        raise UsageError(
-            f"{run.path}: its checkpoints were trained on other rows than data.train holds now "
-            f"({progress['data_fingerprint'][:12]} against {data_fingerprint[:12]}); choose another run.dir"
-        )
 
 
 def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, trained: Mapping[str, Tensor]) -> None:

@@ -4,17 +4,18 @@ Shapes: B = 1, T tokens of a pack, S trained positions among them.
 """
 
 from collections import deque
+from dataclasses import asdict
 
 from torch import Tensor
 
 from seatrial.data.dataset import load_rows
 from seatrial.data.pack import PackStream
 from seatrial.data.render import TrainOn, load_renderer
-from seatrial.dist.checkpoint import Checkpoints
+from seatrial.dist.checkpoint.checkpoints import Checkpoints
 from seatrial.dist.parallel import whole
 from seatrial.dist.stop import stop_requests
 from seatrial.dist.world import joined_world
-from seatrial.errors import Preempted
+from seatrial.errors import Preempted, SeatrialError
 from seatrial.model.load import model_directory
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
@@ -22,10 +23,11 @@ from seatrial.train.build import build_training, make_fast, prepare_kernels, ref
 from seatrial.train.diagnose import refuse_non_finite
 from seatrial.train.exact import choose_exactness, use_kernels
 from seatrial.train.layout import announce, as_event, choose_layout
-from seatrial.train.lifecycle import open_run, refuse_other_data, write_result
+from seatrial.train.lifecycle import open_run, write_result
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
 from seatrial.train.packs import RankPacks
+from seatrial.train.saving import adapter_file, identity
 from seatrial.train.step import QueuedStep, on_device, queue_step
 
 
@@ -69,16 +71,24 @@ def train(settings: TrainSettings) -> None:
         training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
         state = training_state(training.trainable, training.optimizer)
 
-        # Where we left off.
-        with open_run(run, settings, world) as attempt:
-            checkpoints = Checkpoints(run, world, keep=settings.checkpoint.keep)
-            progress = checkpoints.load_latest(state)
-            first = 0
-            if progress is not None:
-                refuse_other_data(progress, fingerprint, run)
-                first = int(progress["step"])
+        with (
+            open_run(run, settings, world) as attempt,
+            Checkpoints(
+                run,
+                world,
+                state,
+                settings.checkpoint,
+                identity=identity(settings, fingerprint),
+                whole_file=adapter_file(training.model, training.trainable, settings),
+                stall_seconds=settings.run.timeout_seconds,
+            ) as checkpoints,
+        ):
+            # Where we left off.
+            progress = checkpoints.load_latest()
+            first = int(progress["step"]) if progress is not None else 0
             if world.is_first:
                 run.event("layout", **as_event(choice))
+                run.event("loaded", **asdict(training.filled))
                 run.event("exact", promise=exactness.promise, why=exactness.why)
                 run.event("data", rows=len(data.rows), left_out=data.left_out, packs_per_epoch=stream.packs_per_epoch)
                 if first:
@@ -91,10 +101,10 @@ def train(settings: TrainSettings) -> None:
             inputs = on_device(packs.of_steps(range(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()
             stopping, own_seconds = False, 0.0
+            due, memory_free, every = False, checkpoints.staged_step < 0, settings.checkpoint.every_steps
 
             for step in range(first, steps):
                 done = step + 1
-                due = done == steps or done % settings.checkpoint.every_steps == 0
                 queued = queue_step(
                     training,
                     step,
@@ -104,24 +114,41 @@ def train(settings: TrainSettings) -> None:
                     learning_rate=learning_rate(step, steps, settings.optimizer),
                     stop=bool(stop.reason),
                     own_seconds=own_seconds,
+                    save_due=checkpoints.due_by_time(),
+                    saving=checkpoints.busy,
+                    copied=checkpoints.copied,
                 )
                 unread.append(queued)
 
-                # The device has this step to do while the host reads how the one before it went. A step that will be
-                # saved is read at once: none that went wrong is ever written.
-                while len(unread) > (0 if due or stopping else 1):
+                # The device has this step to do while the host reads how the one before it went.
+                while len(unread) > (0 if done == steps or stopping else 1):
                     report = unread.popleft().read()
                     refuse_non_finite(report, training, packs)
                     if meter is not None:
                         meter.write(report, learning_rate(report.step, steps, settings.optimizer))
                     stopping, own_seconds = stopping or report.stopping, report.own_seconds
-                if due or stopping:
-                    checkpoints.save(done, state, {"step": done, "data_fingerprint": fingerprint})
-                if stopping and done < steps:
-                    checkpoints.close()
-                    raise Preempted(f"saved step {done} of {steps} ({stop.reason or 'asked on another rank'})")
+                    due = due or report.save_due
+                    memory_free = not report.saving and report.step >= checkpoints.staged_step
+                    if checkpoints.unwritten_step == report.step + 1:
+                        checkpoints.write({"step": report.step + 1})  # only now: that step went well
 
-            checkpoints.close()
+                # One copy fits the memory for it. A save that comes due while the one before it is being written waits.
+                due = due or (every is not None and done % every == 0)
+                if done == steps or stopping or (due and memory_free):
+                    checkpoints.stage(done)
+                    due = memory_free = False
+                elif due:
+                    checkpoints.alarm_if_slow()
+                if done == steps or stopping:
+                    checkpoints.write({"step": done})
+                    failure = checkpoints.wait()
+                    if done == steps and failure:
+                        raise SeatrialError(f"the last checkpoint, of step {steps}, was not saved: {failure}")
+                    if done < steps:
+                        why = stop.reason or "asked on another rank"
+                        saved = f"saved step {done}" if not failure else f"could not save step {done}: {failure};"
+                        raise Preempted(f"{saved} of {steps} ({why})")
+
             final: dict[str, Tensor] = {}
             for name, parameter in training.trainable.items():
                 tensor = whole(parameter)  # collective when sharded

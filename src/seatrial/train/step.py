@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from seatrial.data.pack import Pack
+from seatrial.dist.checkpoint.stage import Copied
 from seatrial.dist.fixed_point import FixedPointSum
 from seatrial.dist.gathered import before_backward, take_weights
 from seatrial.dist.parallel import GradientSum, clip_gradients
 from seatrial.dist.world import World
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.packed import PackInput, PackLoss, pack_input
+from seatrial.model.stream import Filled
 
 LOSS_SCALE = 2.0**32
 """Losses are summed in whole multiples of 2^-32, which float64 adds without rounding: in any order, the same."""
@@ -30,7 +32,7 @@ LOSS_SCALE = 2.0**32
 class Training:
     """What a step works on.
 
-    ``gathered``: sharded weights stay gathered for all packs of a step (:mod:`seatrial.dist.gathered`). ``unsound`` is
+    ``filled``: what it took to give the model its weights. ``gathered``: sharded weights stay gathered for all packs of a step (:mod:`seatrial.dist.gathered`). ``unsound`` is
     a 0-d float32 on the device, 0 until a loss or a norm was not finite, then 1 for good. Fused AdamW looks at it
     (``found_inf``) and leaves weights and moments alone, so that they stay those that the bad step began with.
     """
@@ -40,6 +42,7 @@ class Training:
     trainable: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     gradient_sum: GradientSum | FixedPointSum
+    filled: Filled
     gathered: bool
     masks: DropoutMasks | None
     unsound: Tensor
@@ -52,15 +55,17 @@ class Training:
 class StepReport:
     """What all ranks know of a step once its device work has ended.
 
-    ``rank_seconds``: of each rank, the time of its own forward and backward passes in the step before, 0 when there
-    was none. ``seconds`` and ``data_seconds`` (laying out packs on the host, hidden unless it nears ``seconds``) are
-    this rank's.
+    ``save_due`` and ``saving``: some rank asked for a checkpoint, or still had one under way. ``rank_seconds``: of each
+    rank, the time of its own forward and backward passes in the step before, 0 when there was none. ``seconds`` and
+    ``data_seconds`` (laying out packs on the host, hidden unless it nears ``seconds``) are this rank's.
     """
 
     step: int
     loss: float
     grad_norm: float
     stopping: bool
+    save_due: bool
+    saving: bool
     seconds: float
     own_seconds: float
     data_seconds: float
@@ -80,12 +85,14 @@ class QueuedStep:
         """Wait for the end of the step."""
         began, computed, ended = self.marks
         ended.wait()
-        loss, grad_norm, stops, *rank_seconds = self.told.tolist()
+        loss, grad_norm, stops, saves_due, saving, *rank_seconds = self.told.tolist()
         return StepReport(
             step=self.step,
             loss=loss,
             grad_norm=grad_norm,
             stopping=stops > 0,
+            save_due=saves_due > 0,
+            saving=saving > 0,
             seconds=began.seconds_to(ended),
             own_seconds=began.seconds_to(computed),
             data_seconds=self.data_seconds,
@@ -103,6 +110,9 @@ def queue_step(
     learning_rate: float,
     stop: bool,
     own_seconds: float,
+    save_due: bool = False,
+    saving: bool = False,
+    copied: Copied | None = None,
 ) -> QueuedStep:
     """Forward, backward, reduction, clipping and update. Collective: all ranks call it with as many packs.
 
@@ -112,6 +122,9 @@ def queue_step(
         trained_tokens: of the whole step, on all ranks.
         stop: whether this rank was asked to stop.
         own_seconds: what this rank tells the others, from the last step it has read.
+        save_due: whether this rank's clock asks for a checkpoint.
+        saving: whether this rank still has one under way.
+        copied: a copy of weights and moments, which the update waits for.
     """
     world = training.world
     began = _Mark(world.device)
@@ -137,13 +150,16 @@ def queue_step(
     grad_norm = clip_gradients(list(training.trainable.values()), training.max_grad_norm)
 
     # Collective: what all ranks must agree on. A request to stop may reach only one of them.
-    told = [float(stop), *(own_seconds if rank == world.rank else 0.0 for rank in range(world.size))]
+    flags = [float(stop), float(save_due), float(saving)]
+    told = [*flags, *(own_seconds if rank == world.rank else 0.0 for rank in range(world.size))]
     agreed = torch.cat([torch.stack([loss_sum, refused]), _to_device(told, world.device)])
     dist.all_reduce(agreed)
     loss, grad_norm = agreed[0] / LOSS_SCALE, torch.where(agreed[1] > 0, torch.nan, grad_norm.double())
     training.unsound.copy_(torch.maximum(training.unsound, _not_finite(loss, grad_norm)))
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate
+    if copied is not None:
+        copied.hold()
     _update(training)
     training.optimizer.zero_grad(set_to_none=True)
     answer = torch.cat([torch.stack([loss, grad_norm]), agreed[2:]])
