@@ -71,7 +71,7 @@ def build_training(settings: TrainSettings, layout: Layout, world: World, *, ord
         narrow = torch.bfloat16 if full and settings.model.compute == "bfloat16" else None
         unsharded = [p for p in model.parameters() if p.requires_grad] if order_free else []
         shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward, compute=narrow, unsharded=unsharded)
-    fill_for_training(model, settings.model, device=world.device, seed=settings.run.seed)
+    filled = fill_for_training(model, settings.model, device=world.device, seed=settings.run.seed)
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = build_optimizer(trainable, settings.optimizer)
     parameters = list(trainable.values())
@@ -86,6 +86,7 @@ def build_training(settings: TrainSettings, layout: Layout, world: World, *, ord
         gradient_sum=FixedPointSum(parameters, packs_per_step=settings.optimizer.packs_per_step)
         if order_free
         else GradientSum(packed, parameters),
+        filled=filled,
         gathered=gathered,
         masks=None,
         unsound=torch.zeros((), device=world.device),

@@ -5,6 +5,7 @@ Shapes: B = 1, T tokens of a pack, S trained positions among them.
 
 from collections import deque
 from dataclasses import asdict
+from dataclasses import asdict
 
 from torch import Tensor
 
@@ -88,6 +89,7 @@ def train(settings: TrainSettings) -> None:
             first = int(progress["step"]) if progress is not None else 0
             if world.is_first:
                 run.event("layout", **as_event(choice))
+                run.event("loaded", **asdict(training.filled))
                 run.event("loaded", **asdict(training.filled))
                 run.event("exact", promise=exactness.promise, why=exactness.why)
                 run.event("data", rows=len(data.rows), left_out=data.left_out, packs_per_epoch=stream.packs_per_epoch)

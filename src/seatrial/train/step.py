@@ -23,6 +23,7 @@ from seatrial.dist.world import World
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.packed import PackInput, PackLoss, pack_input
 from seatrial.model.stream import Filled
+from seatrial.model.stream import Filled
 
 LOSS_SCALE = 2.0**32
 """Losses are summed in whole multiples of 2^-32, which float64 adds without rounding: in any order, the same."""
@@ -35,6 +36,7 @@ class Training:
     ``filled``: what it took to give the model its weights. ``gathered``: sharded weights stay gathered for all packs of a step (:mod:`seatrial.dist.gathered`). ``unsound`` is
     a 0-d float32 on the device, 0 until a loss or a norm was not finite, then 1 for good. Fused AdamW looks at it
     (``found_inf``) and leaves weights and moments alone, so that they stay those that the bad step began with.
+    ``filled``: what it took to give the model its weights.
     """
 
     model: PreTrainedModel
@@ -42,6 +44,7 @@ class Training:
     trainable: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     gradient_sum: GradientSum | FixedPointSum
+    filled: Filled
     filled: Filled
     gathered: bool
     masks: DropoutMasks | None
