@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from seatrial.dist.checkpoint.manifest import first_difference
+from seatrial.dist.parallel import whole
 from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
@@ -82,8 +83,34 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
     return attempt
 
 
-def write_result(run: RunDir, settings: TrainSettings, model: PreTrainedModel, trained: Mapping[str, Tensor]) -> None:
-    """The adapter, or the whole model with tokenizer and template, under the run directory; whole or not at all."""
+def end_with(failure: str, done: int, steps: int, why_stopped: str) -> None:
+    """After the last save of this attempt, which ``failure`` kept from being committed; empty: nothing did.
+
+    Raises:
+        Preempted: stopped before the last step.
+        SeatrialError: all steps are done and the work of the last ones is not safe.
+    """
+    if done < steps:
+        saved = f"could not save step {done} of {steps}: {failure}" if failure else f"saved step {done} of {steps}"
+        raise Preempted(f"{saved} ({why_stopped})")
+    if failure:
+        raise SeatrialError(f"the last checkpoint, of step {done}, was not saved: {failure}")
+
+
+def write_result(
+    run: RunDir, settings: TrainSettings, model: PreTrainedModel, trainable: Mapping[str, Tensor], world: World
+) -> None:
+    """The adapter, or the whole model with tokenizer and template, under the run directory; whole or not at all.
+
+    Collective when parameters are sharded. The first rank writes.
+    """
+    trained: dict[str, Tensor] = {}
+    for name, parameter in trainable.items():
+        tensor = whole(parameter)
+        if world.is_first:
+            trained[name] = tensor.detach().cpu()
+    if not world.is_first:
+        return
     final = run.adapter if settings.lora is not None else run.model
     temporary = final.with_suffix(".tmp")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -5,29 +5,20 @@ Shapes: B = 1, T tokens of a pack, S trained positions among them.
 
 from collections import deque
 from dataclasses import asdict
-from dataclasses import asdict
 
-from torch import Tensor
-
-from seatrial.data.dataset import load_rows
-from seatrial.data.pack import PackStream
-from seatrial.data.render import TrainOn, load_renderer
 from seatrial.dist.checkpoint.checkpoints import Checkpoints
-from seatrial.dist.parallel import whole
 from seatrial.dist.stop import stop_requests
 from seatrial.dist.world import joined_world
-from seatrial.errors import Preempted, SeatrialError
-from seatrial.model.load import model_directory
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.build import build_training, make_fast, prepare_kernels, refuse_leaking_attention
 from seatrial.train.diagnose import refuse_non_finite
 from seatrial.train.exact import choose_exactness, use_kernels
 from seatrial.train.layout import announce, as_event, choose_layout
-from seatrial.train.lifecycle import open_run, write_result
+from seatrial.train.lifecycle import end_with, open_run, write_result
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
-from seatrial.train.packs import RankPacks
+from seatrial.train.packs import plan_packs
 from seatrial.train.saving import adapter_file, identity
 from seatrial.train.step import QueuedStep, on_device, queue_step
 
@@ -44,28 +35,9 @@ def train(settings: TrainSettings) -> None:
     """
     run = RunDir(settings.run.dir)
     with joined_world(timeout_seconds=settings.run.timeout_seconds) as world, stop_requests(run.stop_file) as stop:
-        # Data: the same rows, in the same order, on every rank.
-        renderer = load_renderer(model_directory(settings.model.path), settings.data.template)
-        data = load_rows(
-            settings.data.train,
-            renderer,
-            train_on=TrainOn(settings.data.train_on),
-            length=settings.data.length,
-            over_long=settings.data.over_long,
-        )
-        stream = PackStream(
-            data.lengths_N,
-            settings.data.length,
-            settings.run.seed,
-            settings.optimizer.packs_per_step,
-            settings.optimizer.epochs,
-        )
-        steps = settings.optimizer.steps or stream.steps
-        assert steps is not None, "settings hold steps or epochs"
-        packs = RankPacks(stream, data, renderer.pad_id, world)
-        fingerprint = data.fingerprint(length=settings.data.length, seed=settings.run.seed)
-
-        exactness = choose_exactness(settings, int(data.lengths_N.max()))
+        packs = plan_packs(settings, world)  # the same rows, in the same order, on every rank
+        steps = packs.steps(settings.optimizer)
+        exactness = choose_exactness(settings, int(packs.lengths_N.max()))
         use_kernels(exactness)
         choice = choose_layout(settings, world, exactness)
         announce(choice, world)
@@ -79,7 +51,7 @@ def train(settings: TrainSettings) -> None:
                 world,
                 state,
                 settings.checkpoint,
-                identity=identity(settings, fingerprint),
+                identity=identity(settings, packs.data),
                 whole_file=adapter_file(training.model, training.trainable, settings),
                 stall_seconds=settings.run.timeout_seconds,
             ) as checkpoints,
@@ -90,20 +62,18 @@ def train(settings: TrainSettings) -> None:
             if world.is_first:
                 run.event("layout", **as_event(choice))
                 run.event("loaded", **asdict(training.filled))
-                run.event("loaded", **asdict(training.filled))
                 run.event("exact", promise=exactness.promise, why=exactness.why)
-                run.event("data", rows=len(data.rows), left_out=data.left_out, packs_per_epoch=stream.packs_per_epoch)
+                run.event("data", **packs.as_event())
                 if first:
                     run.event("resume", step=first, attempt=attempt)
 
-            refuse_leaking_attention(training, settings, data, renderer.pad_id)
+            refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
             meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt) if world.is_first else None
             inputs = on_device(packs.of_steps(range(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()
             stopping, own_seconds = False, 0.0
-            due, memory_free, every = False, checkpoints.staged_step < 0, settings.checkpoint.every_steps
 
             for step in range(first, steps):
                 done = step + 1
@@ -129,32 +99,12 @@ def train(settings: TrainSettings) -> None:
                     if meter is not None:
                         meter.write(report, learning_rate(report.step, steps, settings.optimizer))
                     stopping, own_seconds = stopping or report.stopping, report.own_seconds
-                    due = due or report.save_due
-                    memory_free = not report.saving and report.step >= checkpoints.staged_step
-                    if checkpoints.unwritten_step == report.step + 1:
-                        checkpoints.write({"step": report.step + 1})  # only now: that step went well
+                    checkpoints.confirm(report.step + 1, {"step": report.step + 1}, report.save_due, report.saving)
 
-                # One copy fits the memory for it. A save that comes due while the one before it is being written waits.
-                due = due or (every is not None and done % every == 0)
-                if done == steps or stopping or (due and memory_free):
-                    checkpoints.stage(done)
-                    due = memory_free = False
-                elif due:
-                    checkpoints.alarm_if_slow()
                 if done == steps or stopping:
-                    checkpoints.write({"step": done})
-                    failure = checkpoints.wait()
-                    if done == steps and failure:
-                        raise SeatrialError(f"the last checkpoint, of step {steps}, was not saved: {failure}")
-                    if done < steps:
-                        why = stop.reason or "asked on another rank"
-                        saved = f"saved step {done}" if not failure else f"could not save step {done}: {failure};"
-                        raise Preempted(f"{saved} of {steps} ({why})")
+                    failure = checkpoints.save(done, {"step": done})
+                    end_with(failure, done, steps, stop.reason or "asked on another rank")
+                else:
+                    checkpoints.stage_if_due(done)
 
-            final: dict[str, Tensor] = {}
-            for name, parameter in training.trainable.items():
-                tensor = whole(parameter)  # collective when sharded
-                if world.is_first:
-                    final[name] = tensor.cpu()
-            if world.is_first:
-                write_result(run, settings, training.model, final)
+            write_result(run, settings, training.model, training.trainable, world)

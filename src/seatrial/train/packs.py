@@ -7,10 +7,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from seatrial.data.dataset import TokenRows
+from seatrial.data.dataset import TokenRows, load_rows
 from seatrial.data.pack import Pack, PackStream, Rows, pack_tensors, share
+from seatrial.data.render import TrainOn, load_renderer
 from seatrial.dist.world import World
+from seatrial.model.load import model_directory
 from seatrial.model.packed import attention_bounds
+from seatrial.records import JsonObject
+from seatrial.settings import OptimizerSettings, TrainSettings
 from seatrial.train.flops import Work
 
 
@@ -30,6 +34,17 @@ class RankPacks:
     @cached_property
     def trained_N(self) -> npt.NDArray[np.int64]:
         return self.data.trained_N
+
+    def steps(self, settings: OptimizerSettings) -> int:
+        """Optimizer steps of the whole training."""
+        steps = settings.steps or self.stream.steps
+        assert steps is not None, "settings hold steps or epochs"
+        return steps
+
+    def as_event(self) -> JsonObject:
+        """For events.jsonl."""
+        data, stream = self.data, self.stream
+        return {"rows": len(data.rows), "left_out": data.left_out, "packs_per_epoch": stream.packs_per_epoch}
 
     def positions(self, step: int) -> list[int]:
         """Where this rank's packs of a step stand in the global stream. As many for every rank."""
@@ -69,3 +84,24 @@ class RankPacks:
 
     def _tensors(self, rows: Rows) -> Pack:
         return pack_tensors([self.data.rows[row] for row in rows], self.stream.pack_length, self.pad_id)
+
+
+def plan_packs(settings: TrainSettings, world: World) -> RankPacks:
+    """The rows that the settings name, tokenised, and the plan of all packs.
+
+    Raises:
+        UsageError: the file or its rows cannot be trained on.
+    """
+    renderer = load_renderer(model_directory(settings.model.path), settings.data.template)
+    data = load_rows(
+        settings.data.train,
+        renderer,
+        train_on=TrainOn(settings.data.train_on),
+        length=settings.data.length,
+        over_long=settings.data.over_long,
+    )
+    optimizer = settings.optimizer
+    stream = PackStream(
+        data.lengths_N, settings.data.length, settings.run.seed, optimizer.packs_per_step, optimizer.epochs
+    )
+    return RankPacks(stream, data, renderer.pad_id, world)

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from seatrial.data.dataset import TokenRows
 from seatrial.dist.checkpoint.layout import Box, WholeFile
 from seatrial.model.adapter import CONFIG, WEIGHTS, adapter_config, peft_name
 from seatrial.model.load import model_directory
@@ -39,7 +40,7 @@ def settings_that_matter(settings: JsonObject) -> JsonObject:
     }
 
 
-def identity(settings: TrainSettings, data_fingerprint: str) -> JsonObject:
+def identity(settings: TrainSettings, data: TokenRows) -> JsonObject:
     """What must be the same for a checkpoint to be continued: model, rows, and the settings that change the numbers."""
     dumped = settings_that_matter(settings.model_dump(mode="json"))
     for section, key in (("model", "path"), ("data", "train")):
@@ -48,7 +49,7 @@ def identity(settings: TrainSettings, data_fingerprint: str) -> JsonObject:
         }  # a place, not a thing
     return {
         "model": model_fingerprint(model_directory(settings.model.path), settings.model.weights),
-        "data": data_fingerprint,
+        "data": data.fingerprint(length=settings.data.length, seed=settings.run.seed),
         "settings": dumped,
     }
 

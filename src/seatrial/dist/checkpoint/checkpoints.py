@@ -108,21 +108,12 @@ class Checkpoints:
         self._last_staged = _Staged(0, -1, Copied(None), 0.0, time.monotonic())
         self._save_seconds: list[float] = []
         self._alarmed = -1
+        self._due, self._memory_free = False, True
         if world.is_first:
             for leftover in self._storage.leftovers():
                 self._storage.remove(leftover)
 
     # Saving.
-
-    @property
-    def staged_step(self) -> int:
-        """Of the newest copy, written or not; -1 before the first."""
-        return self._last_staged.step
-
-    @property
-    def unwritten_step(self) -> int | None:
-        """Of a copy that :meth:`write` was not called for yet."""
-        return self._staged.step if self._staged is not None else None
 
     @property
     def copied(self) -> Copied:
@@ -146,6 +137,38 @@ class Checkpoints:
             return False
         return time.monotonic() - self._last_staged.began > interval_seconds(self._save_seconds, hours)
 
+    def confirm(self, step: int, progress: JsonObject, due: bool, saving: bool) -> None:
+        """Take note of what the ranks agreed on in a step that went well; its copy, if there is one, may be written.
+
+        Args:
+            step: how many steps were done after it.
+            due: some rank's clock asked for a save.
+            saving: some rank had one under way when the step was queued.
+        """
+        self._due = self._due or due
+        self._memory_free = not saving and step > self._last_staged.step
+        if self._staged is not None and self._staged.step == step:
+            self.write(progress)
+
+    def stage_if_due(self, step: int) -> None:
+        """Stage when it is time, by steps or by the clock, and the memory for the copy is free on every rank.
+
+        A save that comes due while the one before it is being written waits for it: storage that is slow, or stuck,
+        stops no training.
+        """
+        every = self._settings.every_steps
+        self._due = self._due or (every is not None and step % every == 0)
+        if self._due and self._memory_free:
+            self.stage(step)
+        elif self._due:
+            self._alarm_if_slow()
+
+    def save(self, step: int, progress: JsonObject) -> str:
+        """Stage, write and wait; why it failed."""
+        self.stage(step)
+        self.write(progress)
+        return self.wait()
+
     def stage(self, step: int) -> None:
         """Begin to copy the state as it is after all device work queued so far. Waits for a save under way.
 
@@ -158,6 +181,7 @@ class Checkpoints:
         self._ready.result()
         if not self._writer.is_alive:
             self._restart_writer()
+        self._due = self._memory_free = False
         copied = self._memory.copy(self._parts, self._sources())
         now = time.monotonic()
         self._last_staged = self._staged = _Staged(self._last_staged.number + 1, step, copied, now - began, now)
@@ -172,7 +196,7 @@ class Checkpoints:
         """Until no save is under way; says why the last one failed, empty when it was committed."""
         return self._pending.result() if self._pending is not None else ""
 
-    def alarm_if_slow(self) -> None:
+    def _alarm_if_slow(self) -> None:
         """Say once that the next save is due while one has been under way for long."""
         seconds = time.monotonic() - self._last_staged.began
         if self._world.is_first and seconds > SLOW_SECONDS and self._alarmed != self._last_staged.step:
