@@ -61,27 +61,70 @@ def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor 
 
 
 def frozen_product(
-    x_TI: Tensor, x_fp8_TI: Tensor | None, x_scales_T1: Tensor | None, weight: Sequence[Tensor], bias_O: Tensor | None
+    x_TI: Tensor,
+    x_fp8_TI: Tensor | None,
+    x_scales_T1: Tensor | None,
+    weight: Sequence[Tensor],
+    bias_O: Tensor | None,
+    updates: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> Tensor:
-    """x W^T + bias: [T, O] in the type of x."""
+    """x W^T + bias: [T, O] in the type of x.
+
+    ``updates``: factors whose products [T, O of a member] are added too, side by side.
+    """
     if x_fp8_TI is None or x_scales_T1 is None:
-        return torch.nn.functional.linear(x_TI, _matrix(weight, x_TI.dtype), bias_O)
+        matrix_IO = _matrix(weight, x_TI.dtype).t()
+        if not updates:
+            return torch.nn.functional.linear(x_TI, matrix_IO.t(), bias_O)
+        return _product_onto(updates, x_TI, matrix_IO, bias_O)
     q_OI = weight[0] if weight[0].dtype == FP8 else nf4_to_fp8(weight, weight[4])
     y_TO = fp8_product(x_fp8_TI, x_scales_T1, q_OI, row_scales(weight), x_TI.dtype)
-    return y_TO if bias_O is None else y_TO.add_(bias_O)
+    if bias_O is not None:
+        y_TO.add_(bias_O)
+    return _add(y_TO, updates)
 
 
 def frozen_product_backward(
-    grad_TO: Tensor, grad_fp8_TO: Tensor | None, grad_scales_T1: Tensor | None, weight: Sequence[Tensor]
+    grad_TO: Tensor,
+    grad_fp8_TO: Tensor | None,
+    grad_scales_T1: Tensor | None,
+    weight: Sequence[Tensor],
+    updates: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> Tensor:
-    """grad W: [T, I] in the type of the gradient."""
+    """grad W and the products of ``updates``: [T, I] in the type of the gradient."""
     if grad_fp8_TO is None or grad_scales_T1 is None:
-        return grad_TO @ _matrix(weight, grad_TO.dtype)
+        matrix_OI = _matrix(weight, grad_TO.dtype)
+        return _product_onto(updates, grad_TO, matrix_OI, None) if updates else grad_TO @ matrix_OI
     if weight[0].dtype == BYTES:
         q_IO = nf4_to_fp8(weight, weight[4], transposed=True)
     else:
         q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
-    return fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype)
+    return _add(fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype), updates)
+
+
+def _product_onto(
+    updates: Sequence[tuple[Tensor, Tensor]], x_TK: Tensor, y_KN: Tensor, bias_N: Tensor | None
+) -> Tensor:
+    """The updates first and x y on top of them: a large product adds to what is there for nothing, a skinny one not."""
+    out_TN = x_TK.new_empty(x_TK.shape[0], y_KN.shape[1])
+    start = 0
+    for left, right in updates:
+        columns = slice(start, start + right.shape[1])
+        if bias_N is None:
+            torch.mm(left, right, out=out_TN[:, columns])
+        else:
+            torch.addmm(bias_N[columns].to(left.dtype), left, right, out=out_TN[:, columns])
+        start = columns.stop
+    return out_TN.addmm_(x_TK, y_KN)
+
+
+def _add(y_TN: Tensor, updates: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Float8 products add to nothing, so the updates come after them."""
+    start = 0
+    for left, right in updates:
+        y_TN[:, start : start + right.shape[1]].addmm_(left, right)
+        start += right.shape[1]
+    return y_TN
 
 
 def _matrix(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -107,12 +150,10 @@ def adapted_product(
     In nf4 it is what ``quantise_nf4`` returns, with ``nf4_row_scales`` behind it if it is to be multiplied in fp8.
     ``low_TI`` is what A reads where that is not x: x with dropout.
     """
-    y_TO = frozen_product(x_TI, x_fp8_TI, x_scales_T1, weight, bias_O)
     xa_TG = (x_TI if low_TI is None else low_TI) @ a_GI.t()
-    rank = b_OR.shape[1]
-    for member, (y, b) in enumerate(zip(y_TO.split(out_sizes, 1), b_OR.split(out_sizes, 0), strict=True)):
-        y.addmm_(xa_TG[:, member * rank : (member + 1) * rank], b.t())
-    return y_TO, xa_TG
+    parts = zip(xa_TG.split(b_OR.shape[1], 1), b_OR.split(out_sizes, 0), strict=True)
+    updates = [(xa_TR, b.t()) for xa_TR, b in parts]
+    return frozen_product(x_TI, x_fp8_TI, x_scales_T1, weight, bias_O, updates), xa_TG
 
 
 @adapted_product.register_fake
@@ -149,7 +190,6 @@ def adapted_product_backward(
 
     In fp8 the gradient comes with the weight's row scales already multiplied in: they lie along the summed dimension.
     """
-    dx_TI = frozen_product_backward(grad_TO, grad_fp8_TO, grad_scales_T1, weight)
     rank = b_OR.shape[1]
     gb_TG = torch.empty_like(xa_TG)
     db_OR = torch.empty_like(b_OR, dtype=torch.float32)
@@ -161,8 +201,8 @@ def adapted_product_backward(
         db_OR[outs] = product_float32(grad.t(), xa_TG[:, ranks])
         start += size
     low_TI = gb_TG @ a_GI if dropped else x_TI.new_empty(0)
-    if not dropped:
-        dx_TI.addmm_(gb_TG, a_GI)
+    updates = [] if dropped else [(gb_TG, a_GI)]
+    dx_TI = frozen_product_backward(grad_TO, grad_fp8_TO, grad_scales_T1, weight, updates)
     return dx_TI, product_float32(gb_TG.t(), x_TI), db_OR, low_TI
 
 

@@ -52,8 +52,7 @@ def fused_mlp(
     xa_T2R = x_TI @ a_up_GI.t()
     hidden_TM, largest_T1, ha_TR = _activation(gate_up_T2M, xa_T2R, b_up_OR, a_down_RM)
     hidden_fp8, scales = _to_fp8(hidden_TM, largest_T1, None) if down_weight[0].dtype == FP8 else (None, None)
-    y_TI = frozen_product(hidden_TM, hidden_fp8, scales, down_weight, None)
-    y_TI.addmm_(ha_TR, b_down_IR.t())
+    y_TI = frozen_product(hidden_TM, hidden_fp8, scales, down_weight, None, [(ha_TR, b_down_IR.t())])
     if not keep:
         gate_up_T2M, hidden_TM = gate_up_T2M.new_empty(0), hidden_TM.new_empty(0)
     return y_TI, gate_up_T2M, xa_T2R, hidden_TM, ha_TR
@@ -119,8 +118,7 @@ def fused_mlp_backward(
         outs, ranks = slice(member * width, (member + 1) * width), slice(member * rank, (member + 1) * rank)
         db_up_OR[outs] = product_float32(dgate_up_T2M[:, outs].t(), xa_T2R[:, ranks])
     dgate_up_fp8, scales = _to_fp8(dgate_up_T2M, largest_T1, scales_O) if scales_O is not None else (None, None)
-    dx_TI = frozen_product_backward(dgate_up_T2M, dgate_up_fp8, scales, up_weight)
-    dx_TI.addmm_(gb_up_T2R, a_up_GI)
+    dx_TI = frozen_product_backward(dgate_up_T2M, dgate_up_fp8, scales, up_weight, [(gb_up_T2R, a_up_GI)])
     return dx_TI, product_float32(gb_up_T2R.t(), x_TI), db_up_OR, da_down_RM, db_down_IR
 
 
