@@ -61,7 +61,7 @@ def test_one_sharded_process_keeps_float32_masters(harbour: Path) -> None:
     run = RunDir(harbour / "run")
     newest = sorted(run.checkpoints.iterdir())[-1]
     manifest = json.loads((newest / "manifest.json").read_text())
-    assert {dtype for name, (dtype, _) in manifest["tensors"].items()} == {"torch.float32"}
+    assert {dtype for name, (dtype, _) in manifest["tensors"].items()} == {"float32"}
     train(full(harbour, "alone", compute="bfloat16", dtype="bfloat16"))
     assert losses(harbour / "run") == pytest.approx(losses(harbour / "alone"), abs=2e-2)
 

@@ -146,7 +146,7 @@ def test_when_none_is_valid_nothing_is_made_up(opened: Opener, run: RunDir) -> N
 def test_a_lost_storage_is_not_taken_for_a_fresh_start(
     opened: Opener, run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seatrial.dist.checkpoint.checkpoints.STALE_LISTING_SECONDS", 0.1)
+    monkeypatch.setattr("seatrial.dist.checkpoint.find.STALE_LISTING_SECONDS", 0.1)
     state = state_of(0.0)
     checkpoints = opened(state)
     save(checkpoints, state, 1)
@@ -235,7 +235,7 @@ def test_a_writer_that_hangs_is_given_up(opened: Opener, run: RunDir, monkeypatc
     state = state_of(0.0)
     checkpoints = opened(state)
     save(checkpoints, state, 1)
-    monkeypatch.setattr(checkpoints, "_stall_seconds", 0.5)
+    monkeypatch.setattr(checkpoints._saver, "_stall_seconds", 0.5)
     os.kill(checkpoints.writer_pid, signal.SIGSTOP)
     began = time.monotonic()
     assert "took no data for 0.5 s" in save(checkpoints, state, 2)

@@ -7,6 +7,7 @@ Hugging Face storage, which therefore reads them too.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -74,13 +75,18 @@ class PlannedFile:
     boxes: tuple[Box, ...]
 
     @property
+    def begins(self) -> list[int]:
+        """Where each box begins in the staged memory."""
+        return [self.write.begin, *(self.write.begin + end for end in accumulate(box.size for box in self.boxes))][:-1]
+
+    @property
     def pieces(self) -> tuple[Piece, ...]:
         """Where the boxes lie in the file."""
-        pieces, at = [], len(self.write.header)
-        for box in self.boxes:
-            pieces.append(Piece(box.tensor, box.offsets, box.shape, at))
-            at += box.size
-        return tuple(pieces)
+        shift = len(self.write.header) - self.write.begin
+        return tuple(
+            Piece(box.tensor, box.offsets, box.shape, begin + shift)
+            for begin, box in zip(self.begins, self.boxes, strict=True)
+        )
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,11 @@ class Stage:
 
         On a GPU this returns at once; the tensors may change only after :meth:`Copied.hold`.
         """
+        if not parts:
+            return Copied()
         if self._stream is None:
             torch._foreach_copy_(list(parts), list(tensors))
-            return Copied(None)
+            return Copied()
         # Moments that the driver may move between GPU and host look like host tensors, but kernels write to them.
         if any(getattr(tensor, "is_paged", False) for tensor in tensors):
             torch.cuda.current_stream().synchronize()
@@ -67,7 +69,7 @@ class Stage:
             torch._foreach_copy_(list(parts), list(tensors), non_blocking=True)
             done = torch.cuda.Event()
             done.record()
-        return Copied(done)
+        return Copied(done, tensors)
 
     def close(self) -> None:
         if self._stream is not None and self._pinned:
@@ -78,10 +80,11 @@ class Stage:
 
 
 class Copied:
-    """A copy on its way."""
+    """A copy on its way, which keeps what it is copied from; without ``done``, one that has arrived."""
 
-    def __init__(self, done: "torch.cuda.Event | None") -> None:
+    def __init__(self, done: "torch.cuda.Event | None" = None, tensors: Sequence[Tensor] = ()) -> None:
         self._done = done
+        self._tensors = tensors
 
     def hold(self) -> None:
         """Let the device's current stream wait for the copy before what is queued next; the host does not wait."""
@@ -92,6 +95,7 @@ class Copied:
         """Let the host wait."""
         if self._done is not None:
             self._done.synchronize()
+        self._tensors = ()
 
 
 def _refuse_too_little_memory(size: int, ranks_here: int) -> None:

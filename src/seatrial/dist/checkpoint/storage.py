@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, Protocol, get_args
 
 from seatrial.dist.checkpoint.manifest import MANIFEST, newest_first, step_of
 from seatrial.errors import IntegrityError, UsageError
@@ -24,7 +24,10 @@ SYNC_EVERY_BYTES = 256 * 2**20
 """Written between two fsyncs, so that none of them is long and a stuck disk is told from a slow one."""
 
 _POLL_SECONDS = 0.05
-_TEMPORARY, _CORRUPT, _REMOVING = ".tmp", ".corrupt", ".removing"
+_TEMPORARY, _REMOVING = ".tmp", ".removing"
+
+CORRUPT = "corrupt"
+Why = Literal["corrupt", "rolled-back"]
 
 
 class Storage(Protocol):
@@ -40,8 +43,8 @@ class Storage(Protocol):
     def committed(self) -> list[str]:
         """Names, newest first."""
 
-    def quarantined(self) -> list[str]:
-        """Names of what was set aside."""
+    def corrupt(self) -> list[str]:
+        """Names of what was set aside as that."""
 
     def leftovers(self) -> list[str]:
         """Names of saves that were cut off."""
@@ -58,8 +61,8 @@ class Storage(Protocol):
     def commit(self, temporary: str, final: str) -> None:
         """Make ``temporary``, whose manifest is written, the checkpoint ``final``."""
 
-    def quarantine(self, name: str, reason: str) -> str:
-        """Set a checkpoint aside, and say under what name."""
+    def set_aside(self, name: str, why: Why, reason: str) -> str:
+        """Make a checkpoint none that counts, without deleting it, and say under what name it is."""
 
     def remove(self, name: str) -> None:
         """Delete a checkpoint so that no moment leaves half of it under a committed name."""
@@ -108,8 +111,8 @@ class Directory:
     def committed(self) -> list[str]:
         return newest_first(self._names())
 
-    def quarantined(self) -> list[str]:
-        return sorted(name for name in self._names() if _CORRUPT in name)
+    def corrupt(self) -> list[str]:
+        return sorted(name for name in self._names() if f".{CORRUPT}" in name)
 
     def leftovers(self) -> list[str]:
         return sorted(name for name in self._names() if _TEMPORARY in name or name.endswith(_REMOVING))
@@ -140,11 +143,10 @@ class Directory:
         source.rename(target)
         _fsync(self.path)
 
-    def quarantine(self, name: str, reason: str) -> str:
-        target = self.path / f"{name}{_CORRUPT}"
-        number = 1
+    def set_aside(self, name: str, why: Why, reason: str) -> str:
+        target, number = self.path / f"{name}.{why}", 1
         while target.exists():
-            target, number = self.path / f"{name}{_CORRUPT}-{number}", number + 1
+            target, number = self.path / f"{name}.{why}-{number}", number + 1
         (self.path / name).rename(target)
         _fsync(self.path)
         return target.name
@@ -224,8 +226,8 @@ class ObjectStorage:
     def committed(self) -> list[str]:
         return [name for name in newest_first(self._names()) if self._has(name, MANIFEST) and not self._marked(name)]
 
-    def quarantined(self) -> list[str]:
-        return [name for name in newest_first(self._names()) if self._marked(name)]
+    def corrupt(self) -> list[str]:
+        return [name for name in newest_first(self._names()) if self._has(name, CORRUPT)]
 
     def leftovers(self) -> list[str]:
         return [n for n in newest_first(self._names()) if not self._has(n, MANIFEST) and not self._marked(n)]
@@ -234,7 +236,7 @@ class ObjectStorage:
         return self.size(f"{name}/{file}") is not None
 
     def _marked(self, name: str) -> bool:
-        return self._has(name, _CORRUPT)
+        return any(self._has(name, why) for why in get_args(Why))
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
@@ -257,10 +259,10 @@ class ObjectStorage:
     def commit(self, temporary: str, final: str) -> None:
         assert temporary == final, "the manifest was the commit"
 
-    def quarantine(self, name: str, reason: str) -> str:
-        with self.create(f"{name}/{_CORRUPT}") as marker:
+    def set_aside(self, name: str, why: Why, reason: str) -> str:
+        with self.create(f"{name}/{why}") as marker:
             marker.write(reason.encode())
-        return f"{name} (marked {_CORRUPT})"
+        return f"{name} (marked {why})"
 
     def remove(self, name: str) -> None:
         manifest = f"{self._root}/{name}/{MANIFEST}"

@@ -164,7 +164,7 @@ def collect(storage: Storage, task: Collect, alive: Progress) -> Collected:
             verify(storage, name, hashes=bool(sound) and storage.free_bytes() is not None, alive=alive)
             sound.append(name)
         except IntegrityError as error:
-            storage.quarantine(name, str(error))
+            storage.set_aside(name, "corrupt", str(error))
             corrupt.append((name, str(error)))
     return Collected(tuple(removed), tuple(corrupt))
 
