@@ -16,6 +16,7 @@ LLAMA_8B = Shape(128256, 4096, 14336, 32, 4096, 1024, tied=False)
 LLAMA_70B = Shape(128256, 8192, 28672, 80, 8192, 1024, tied=False)
 H100 = int(79.1 * GIB)
 WHOLE = Layout("replicate", 1, "none")
+GATHERED = Layout("shard", 8, "none", reshard_after_forward=False, gathered=True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,8 @@ def job(**values: int | str) -> Job:
         (LLAMA_70B, job(), Gpus(16, 8, H100), Layout("hybrid", 8, "full")),
         (LLAMA_70B, job(), Gpus(8, 8, 140 * GIB), Layout("shard", 8, "selective")),
         (LLAMA_8B, job(rank=0), Gpus(8, 8, H100), Layout("shard", 8, "none")),
-        (LLAMA_8B, job(rank=0), Gpus(8, 8, 140 * GIB), Layout("shard", 8, "none", reshard_after_forward=False)),
+        (LLAMA_8B, job(rank=0), Gpus(8, 8, 140 * GIB), GATHERED),
+        (LLAMA_8B, job(rank=0, pack_tokens=16384), Gpus(8, 8, 140 * GIB), Layout("shard", 8, "none")),
         (LLAMA_8B, job(), Gpus(2, 2, 0), WHOLE),
     ],
 )
@@ -88,6 +90,24 @@ def test_the_fastest_that_fits_is_chosen(shape: Shape, job: Job, gpus: Gpus, lay
     choice = choose(shape, job, gpus)
     assert choice.layout == layout
     assert gpus.memory_bytes == 0 or choice.estimate.total < gpus.memory_bytes
+
+
+@pytest.mark.parametrize(("base", "bytes_each"), [("plain", 4), ("fp8", 6)])
+def test_gathered_weights_take_sums_of_gradients_and_float8_copies(base: str, bytes_each: int) -> None:
+    sizes = [
+        estimate(LLAMA_8B, job(rank=0, base=base), replace(GATHERED, gathered=gathered), gpus=8).gathered
+        for gathered in (True, False)
+    ]
+    assert sizes[0] - sizes[1] == pytest.approx(8.03e9 * bytes_each, rel=0.1)  # embedding and head are not quantised
+
+
+def test_only_full_training_gathers_and_says_so() -> None:
+    for plan in ("replicate", "shard", "hybrid"):
+        given = {"plan": plan, "checkpointing": "selective"}
+        assert not choose(LLAMA_8B, job(), Gpus(8, 4, 0), **given).layout.gathered  # type: ignore[arg-type]
+        assert choose(LLAMA_8B, job(rank=0), Gpus(8, 4, 0), **given).layout.gathered  # type: ignore[arg-type]
+    why = choose(LLAMA_8B, job(rank=0, pack_tokens=16384), Gpus(8, 8, 140 * GIB)).why
+    assert re.search(r"shard over 8, activation checkpointing none, weights gathered once a step would take \d+", why)
 
 
 def test_what_is_given_is_kept_to() -> None:
@@ -123,7 +143,12 @@ def test_the_impossible_names_what_would_fit() -> None:
 
 plans = st.sampled_from(["replicate", "shard", "hybrid"])
 layouts = st.builds(
-    Layout, plans, st.sampled_from([2, 4, 8]), st.sampled_from(["none", "selective", "full"]), st.booleans()
+    Layout,
+    plans,
+    st.sampled_from([2, 4, 8]),
+    st.sampled_from(["none", "selective", "full"]),
+    st.booleans(),
+    st.booleans(),
 )
 jobs = st.builds(
     Job,

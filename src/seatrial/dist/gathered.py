@@ -2,8 +2,8 @@
 
 Between the packs of a step the weights do not change, so where memory allows every rank keeps them whole, with the
 sum of its own gradients in float32, and a step moves each weight and each gradient over the links once (ZeRO stage 1
-in traffic, arXiv 1910.02054). Float8 copies are then made once a step too. Where memory does not allow it FSDP gathers
-and reduces for every pack, and layers quantise on the way.
+in traffic, arXiv 1910.02054). Float8 copies are then made once a step too. Where memory does not allow it
+(seatrial.dist.plan decides) FSDP gathers and reduces for every pack, and layers quantise on the way.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,6 @@ from torch.distributed.fsdp import FSDPModule, UnshardHandle
 
 from seatrial.model.full import quantise_weights
 from seatrial.model.packed import PackLoss, decoder_blocks
-
-BYTES_GATHERED = 2 + 4 + 2
-"""A weight: bfloat16, its gradient summed in float32, and two float8 layouts. Float32 weights take 2 more."""
-
-SHARE_OF_MEMORY = 0.55
-"""Of a GPU for these; the rest is for activations, the shards of the masters and AdamW's moments."""
-
-
-def fits_gathered(parameters: int, memory_bytes: int) -> bool:
-    """Whether ``parameters`` weights can stay gathered on a GPU of this memory; 0 bytes: a CPU, which has enough."""
-    return memory_bytes == 0 or parameters * BYTES_GATHERED <= memory_bytes * SHARE_OF_MEMORY
 
 
 def keep_gathered(packed: PackLoss) -> None:

@@ -121,12 +121,17 @@ class Gpus:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the model lies. ``shard_size``: GPUs that share one copy."""
+    """How the model lies. ``shard_size``: GPUs that share one copy.
+
+    ``gathered``, when every weight is trained: the weights stay whole, and quantised, for all packs of a step, and each
+    rank sums its own gradients (seatrial.dist.gathered).
+    """
 
     plan: Plan
     shard_size: int
     checkpointing: Recompute
     reshard_after_forward: bool = True
+    gathered: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,11 +207,12 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         blocks_whole = (3 if layout.reshard_after_forward else shape.blocks + 1) * a_whole_block
         sums = 2 * (a_block_adapters if lora else a_block) * 4
         gathered = blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
-        if not lora and not layout.reshard_after_forward:
-            # seatrial.dist.gathered: each rank's own sums in float32, and two layouts in float8.
-            gathered += (a_block * shape.blocks + ends) * (4 + 2)
+        if layout.gathered:
+            gathered += (a_block * shape.blocks + ends) * 4  # each rank's own sums of gradients in float32
     elif not lora and compute < 4:
         gathered = weights // 4 * compute  # autocast keeps its copies from the forward to the backward pass
+    if layout.gathered and job.base == "fp8":
+        gathered += 2 * a_block * shape.blocks  # both layouts
     if lora and (job.base == "nf4" or (job.base == "fp8" and layout.plan != "replicate")):
         # One weight at a time, as a product wants it: unpacked, or transposed.
         gathered += 2 * shape.intermediate * shape.hidden * (compute if job.base == "nf4" else 1)
@@ -244,7 +250,8 @@ def choose(
     When both are given, they are done as asked, even where the estimate says that they do not fit.
 
     Whole copies come before pieces, since they only exchange adapters; pieces within a node before pieces over all;
-    and each first without computing anything again. Full training begins with pieces, whose optimizer is shared.
+    and each first without computing anything again. Full training begins with pieces, whose optimizer is shared, and
+    with weights that are gathered once a step rather than for every pack.
 
     Raises:
         UsageError: ``shard_size`` does not go with the GPUs or the plan.
@@ -277,7 +284,8 @@ def choose(
 
 def _said(layout: Layout) -> str:
     over = f" over {layout.shard_size}" if layout.plan != "replicate" else ""
-    return f"{layout.plan}{over}, activation checkpointing {layout.checkpointing}"
+    once = ", weights gathered once a step" if layout.gathered else ""
+    return f"{layout.plan}{over}, activation checkpointing {layout.checkpointing}{once}"
 
 
 def _layouts(job: Job, gpus: Gpus, plan: str, checkpointing: str, shard_size: int | None) -> Iterator[Layout]:
@@ -289,18 +297,21 @@ def _layouts(job: Job, gpus: Gpus, plan: str, checkpointing: str, shard_size: in
         raise UsageError(f"parallel.shard_size: {within} GPUs cannot share a copy, {gpus.count} is no multiple of it")
     if shard_size is not None and plan in ("replicate", "shard"):
         raise UsageError(f"parallel.shard_size goes with parallel.plan hybrid or auto, not with {plan}")
-    if plan in ("auto", "replicate") and (job.rank > 0 or gpus.count == 1 or plan == "replicate"):
+    full = job.rank == 0
+    if plan in ("auto", "replicate") and (not full or gpus.count == 1 or plan == "replicate"):
+        if full:
+            yield Layout("replicate", 1, recompute[0], gathered=True)
         for kind in recompute:
             yield Layout("replicate", 1, kind)
     if plan == "hybrid" or (plan == "auto" and 1 < within < gpus.count):
-        yield from _sharded("hybrid", within, recompute)
+        yield from _sharded("hybrid", within, recompute, full)
     if plan == "shard" or (plan == "auto" and gpus.count > 1):
-        yield from _sharded("shard", gpus.count, recompute)
+        yield from _sharded("shard", gpus.count, recompute, full)
 
 
-def _sharded(plan: Plan, size: int, recompute: list[Recompute]) -> Iterator[Layout]:
-    if "none" in recompute:
-        yield Layout(plan, size, "none", reshard_after_forward=False)
+def _sharded(plan: Plan, size: int, recompute: list[Recompute], full: bool) -> Iterator[Layout]:
+    if full or "none" in recompute:
+        yield Layout(plan, size, recompute[0], reshard_after_forward=False, gathered=full)
     for kind in recompute:
         yield Layout(plan, size, kind)
 

@@ -10,7 +10,7 @@ from seatrial.data.dataset import TokenRows
 from seatrial.data.pack import pack_tensors
 from seatrial.data.render import Rendered
 from seatrial.dist.fixed_point import FixedPointSum
-from seatrial.dist.gathered import fits_gathered, keep_gathered
+from seatrial.dist.gathered import keep_gathered
 from seatrial.dist.parallel import GradientSum, process_mesh, shard
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World
@@ -24,7 +24,6 @@ from seatrial.model.lora import apply_lora, quantise_base
 from seatrial.model.mlp import fuse_mlps
 from seatrial.model.packed import PackLoss, checkpoint_activations, compile_blocks, pack_input
 from seatrial.settings import TrainSettings
-from seatrial.train.layout import smallest_memory
 from seatrial.train.optimizer import build_optimizer
 from seatrial.train.packs import RankPacks
 from seatrial.train.step import Training, pack_loss
@@ -75,8 +74,7 @@ def build_training(settings: TrainSettings, layout: Layout, world: World, *, ord
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = build_optimizer(trainable, settings.optimizer)
     parameters = list(trainable.values())
-    gathered = full and fits_gathered(sum(p.numel() for p in parameters), smallest_memory(world))
-    if gathered:
+    if layout.gathered:
         keep_gathered(packed)
     return Training(
         model=model,
@@ -87,7 +85,7 @@ def build_training(settings: TrainSettings, layout: Layout, world: World, *, ord
         if order_free
         else GradientSum(packed, parameters),
         filled=filled,
-        gathered=gathered,
+        gathered=layout.gathered,
         masks=None,
         unsound=torch.zeros((), device=world.device),
         world=world,
