@@ -171,6 +171,26 @@ def test_scales_of_rows_and_of_tensors_mean_the_same() -> None:
     torch.testing.assert_close(by_row, by_tensor)
 
 
+@pytest.mark.parametrize(("scaling", "same"), [(None, True), ("row", True), ("tensor", False)])
+def test_only_scales_of_tensors_let_a_document_feel_its_neighbours(
+    model_dir: Path, scaling: Scaling | None, same: bool
+) -> None:
+    model, cut = grouped(model_dir, scaling), 40
+    ids = torch.randint(3, 512, (TOKENS,), generator=torch.Generator().manual_seed(3))
+    losses = []
+    for change in (0, 1):
+        changed = ids.clone()
+        changed[cut:] += change
+        targets = torch.where(torch.arange(TOKENS) < cut - 1, ids.roll(-1), -100)  # of the first document alone
+        positions = torch.cat([torch.arange(cut), torch.arange(TOKENS - cut)])
+        borders = torch.tensor([0, cut, TOKENS], dtype=torch.int32)
+        pack = Pack(changed, targets, positions, borders, TOKENS - cut, cut - 1, TOKENS)
+        with torch.no_grad():
+            losses.append(PackLoss(model)(pack_input(pack, torch.device("cpu"))).item())
+    assert (losses[0] == losses[1]) == same
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
 @pytest.mark.parametrize("fp8", [None, "tensor", "row"])
 def test_compiled_layers_compute_the_same(model_dir: Path, fp8: Scaling | None) -> None:
     """Traced through, gradients included; which kernels are made of it, only a GPU can say."""

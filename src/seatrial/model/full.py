@@ -5,9 +5,11 @@ quantised once a step and multiplied in float8 by every pack of it. Two ways to 
 
 - ``tensor``: one scale a tensor, and all three products of a layer in float8. The product for the weight's gradient
   sums over tokens, so activations and gradients are laid out a second time, tokens last. Gradients are e5m2: their
-  rows differ by more than e4m3 can hold under one scale (arXiv 2209.05433).
+  rows differ by more than e4m3 can hold under one scale (arXiv 2209.05433). The scale is that of the whole pack, so a
+  document's loss depends in its last bits on the documents beside it.
 - ``row``: one scale a token and one an output channel; the weight's gradient is computed in the type of the input,
-  as such scales lie along its sum. Slower and more exact.
+  as such scales lie along its sum. Slower and more exact, and no document sees another. Activations are kept in the
+  type of the input, not in float8.
 
 Embedding, norms and head stay as they are.
 
@@ -27,6 +29,9 @@ from seatrial.model.group import joined, same_input, take_places
 from seatrial.model.packed import decoder_blocks
 
 Scaling = Literal["tensor", "row"]
+
+SCALING: Scaling = "tensor"
+"""What full training in float8 takes: the faster one."""
 
 FP8_GRADIENT = torch.float8_e5m2
 _LARGEST = {kind: torch.finfo(kind).max for kind in (FP8, FP8_GRADIENT)}

@@ -18,7 +18,7 @@ from seatrial.errors import SeatrialError, UsageError
 from seatrial.model.attention import prepare_attention
 from seatrial.model.compiled import keep_compiled_code
 from seatrial.model.dropout import DropoutMasks
-from seatrial.model.full import MULTIPLE, Scaling, group_layers
+from seatrial.model.full import MULTIPLE, SCALING, Scaling, group_layers
 from seatrial.model.load import empty_for_training, fill_for_training
 from seatrial.model.lora import apply_lora, quantise_base
 from seatrial.model.mlp import fuse_mlps
@@ -168,7 +168,7 @@ def _float8_scaling(settings: TrainSettings) -> Scaling | None:
         raise UsageError(f"model.base: {settings.model.base} is for weights frozen under lora; train in plain or fp8")
     if settings.data.length % MULTIPLE:
         raise UsageError(f"data.length: {settings.data.length} with model.base fp8; choose a multiple of {MULTIPLE}")
-    return "tensor"
+    return SCALING
 
 
 def _compiles(settings: TrainSettings, world: World) -> bool:
