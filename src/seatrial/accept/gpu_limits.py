@@ -105,20 +105,28 @@ def kind_of(name: str) -> GpuKind | None:
     return next((kind for kind in KINDS if re.fullmatch(kind.pattern, name.strip())), None)
 
 
-def _gemm(
-    kind: GpuKind, dtype: str, bound: float, flop_per_clock: int, reference: float, fail_share: float, source: str
+def _rate(
+    name: str, unit: str, bound: float, formula: str, reference: float, source: str, fail_share: float = FAIL_SHARE
 ) -> Limit:
-    chip = f"{kind.sms} SMs x {flop_per_clock} FLOP per clock x {kind.highest_clock_ghz:g} GHz = {bound:.0f} TFLOP/s"
+    """A floor that is a share of what was published; ``formula`` says where the bound comes from."""
     return Limit(
-        name=f"{dtype} GEMM on {kind.name}",
-        unit="TFLOP/s",
+        name=name,
+        unit=unit,
         reference=reference,
         warn=reference * WARN_SHARE if fail_share == FAIL_SHARE else None,
         fail=reference * fail_share,
         bound=bound,
-        arithmetic=f"bound: {chip}; reference {reference:g}, floor {fail_share:.0%} of it",
+        arithmetic=f"{formula}; reference {reference:g}, floor {fail_share:.0%} of it",
         source=source,
     )
+
+
+def _gemm(
+    kind: GpuKind, dtype: str, bound: float, flop_per_clock: int, reference: float, fail_share: float, source: str
+) -> Limit:
+    chip = f"{kind.sms} SMs x {flop_per_clock} FLOP per clock x {kind.highest_clock_ghz:g} GHz = {bound:.0f} TFLOP/s"
+    name = f"{dtype} GEMM on {kind.name}"
+    return _rate(name, "TFLOP/s", bound, f"bound: {chip}", reference, source, fail_share)
 
 
 PROVISIONAL_SHARE = 0.80
@@ -153,17 +161,12 @@ FP8_GEMM = {
 
 
 def _memory(kind: GpuKind, reference: float, source: str) -> Limit:
-    return Limit(
-        name=f"memory copy on {kind.name}",
-        unit="GB/s",
-        reference=reference,
-        warn=reference * WARN_SHARE,
-        fail=reference * FAIL_SHARE,
-        bound=kind.memory_gb_per_s,
-        arithmetic=f"bytes read plus bytes written; bound: {kind.memory_bus_bits} bit x {kind.memory_gbit_per_pin:g} "
-        f"Gbit/s per pin / 8 = {kind.memory_gb_per_s:.0f} GB/s; reference {reference:g}, floor {FAIL_SHARE:.0%} of it",
-        source=source,
+    bound = kind.memory_gb_per_s
+    formula = (
+        f"bytes read plus bytes written; bound: {kind.memory_bus_bits} bit x {kind.memory_gbit_per_pin:g} Gbit/s per "
+        f"pin / 8 = {bound:.0f} GB/s"
     )
+    return _rate(f"memory copy on {kind.name}", "GB/s", bound, formula, reference, source)
 
 
 MEMORY_COPY = {
@@ -207,17 +210,9 @@ DEVICE_TO_HOST = {
 
 
 def _peer(kind: GpuKind, reference: float, source: str) -> Limit:
-    return Limit(
-        name=f"peer copy on {kind.name}",
-        unit="GB/s",
-        reference=reference,
-        warn=reference * WARN_SHARE,
-        fail=reference * FAIL_SHARE,
-        bound=kind.nvlink_total_gb_per_s,
-        arithmetic=f"one direction; bound: {kind.nvlinks} links x {kind.nvlink_gb_per_s:g} GB/s = "
-        f"{kind.nvlink_total_gb_per_s:g} GB/s; reference {reference:g}, floor {FAIL_SHARE:.0%} of it",
-        source=source,
-    )
+    bound = kind.nvlink_total_gb_per_s
+    formula = f"one direction; bound: {kind.nvlinks} links x {kind.nvlink_gb_per_s:g} GB/s = {bound:g} GB/s"
+    return _rate(f"peer copy on {kind.name}", "GB/s", bound, formula, reference, source)
 
 
 PEER_COPY = {
@@ -238,17 +233,8 @@ def _all_reduce(kind: GpuKind, ranks: int, algorithm: str, reference: float, sou
         # A GPU sends its whole buffer to the switch once and its reduced share back: S (1 + 1/n) bytes over its links.
         bound = link / (1 + 1 / ranks) * 2 * (ranks - 1) / ranks
         formula = f"bound: {link:g} GB/s / (1 + 1/{ranks}) x 2 ({ranks} - 1) / {ranks}, as the switch reduces"
-    return Limit(
-        name=f"all-reduce busbw by {algorithm}, {ranks} x {kind.name}",
-        unit="GB/s",
-        reference=reference,
-        warn=reference * WARN_SHARE,
-        fail=reference * FAIL_SHARE,
-        bound=bound,
-        arithmetic=f"messages from 4 GiB; {formula} = {bound:.0f}; reference {reference:g}, "
-        f"floor {FAIL_SHARE:.0%} of it",
-        source=source,
-    )
+    name = f"all-reduce busbw by {algorithm}, {ranks} x {kind.name}"
+    return _rate(name, "GB/s", bound, f"messages from 4 GiB; {formula} = {bound:.0f}", reference, source)
 
 
 ALL_REDUCE = {
