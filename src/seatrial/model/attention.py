@@ -102,9 +102,7 @@ def attend(
 
 
 @attend.register_fake
-def _(
-    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, cu_seqlens: Tensor, longest: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
+def _(query_THD: Tensor, *_others: object) -> tuple[Tensor, Tensor]:
     tokens, heads, _ = query_THD.shape
     return query_THD.new_empty(query_THD.shape), query_THD.new_empty(heads * tokens, dtype=torch.float32)
 
@@ -128,18 +126,8 @@ def _attend_backward(
 
 
 @_attend_backward.register_fake
-def _(
-    grad_THD: Tensor,
-    query_THD: Tensor,
-    key_TKD: Tensor,
-    value_TKD: Tensor,
-    out_THD: Tensor,
-    stats: Tensor,
-    cu_seqlens: Tensor,
-    longest: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (query_THD, key_TKD, value_TKD))  # type: ignore[return-value]
+def _(grad_THD: Tensor, query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, *_others: object) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query_THD, key_TKD, value_TKD))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
