@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from seatrial.cli import accept, bench, data, demo, evaluate, export, report, train
+from seatrial.cli import accept, bench, checkpoint, data, demo, evaluate, export, report, train
 from seatrial.errors import SeatrialError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command("demo")(demo.demo)
 app.add_typer(accept.app, name="accept")
 app.add_typer(data.app, name="data")
 app.command("train")(train.train)
+app.add_typer(checkpoint.app, name="checkpoint")
 app.command("eval")(evaluate.evaluate)
 app.add_typer(bench.app, name="bench")
 app.command("export")(export.export)

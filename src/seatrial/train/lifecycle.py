@@ -22,14 +22,16 @@ from seatrial.provenance import provenance
 from seatrial.records import write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.train.origin import begin_again
 from seatrial.train.saving import settings_that_matter
 
 
 @contextmanager
-def open_run(run: RunDir, settings: TrainSettings, world: World) -> Iterator[int]:
+def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool = False) -> Iterator[int]:
     """Take the run directory, yield the number of this attempt (from 1), and write down how it ended.
 
-    All ranks must enter. Rank 0 judges the directory; when it refuses, every rank raises the same error.
+    All ranks must enter. Rank 0 judges the directory; when it refuses, every rank raises the same error. ``fresh``: a
+    run that is there is moved aside first.
 
     Raises:
         UsageError: the directory is in use, or belongs to a run with other settings; names the first difference.
@@ -40,6 +42,8 @@ def open_run(run: RunDir, settings: TrainSettings, world: World) -> Iterator[int
         opened: list[int | SeatrialError] = [0]
         if world.is_first:
             try:
+                if fresh:
+                    begin_again(run, settings.checkpoint)
                 held.enter_context(run.locked())
                 opened = [_open(run, settings, world, pids)]
             except SeatrialError as error:

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from seatrial.dist.checkpoint.find import agree, newest, newest_of_another, set_aside, set_newer_aside
 from seatrial.dist.checkpoint.layout import WholeFile, plan_layout
 from seatrial.dist.checkpoint.manifest import Manifest, first_difference
+from seatrial.dist.checkpoint.place import place_of, storage_of
 from seatrial.dist.checkpoint.read import load
 from seatrial.dist.checkpoint.saver import Labels, Saver, Staged
 from seatrial.dist.checkpoint.schedule import interval_seconds
@@ -24,7 +26,7 @@ from seatrial.dist.world import World
 from seatrial.errors import IntegrityError
 from seatrial.records import JsonObject
 from seatrial.rundir import RunDir
-from seatrial.settings import CheckpointSettings, TrainSettings
+from seatrial.settings import CheckpointSettings
 
 SLOW_SECONDS = 60.0
 """A save under way for longer, when the next is due, is worth an alarm."""
@@ -186,6 +188,12 @@ class Checkpoints:
         staged, self._staged = self._staged, None
         self._pending = self._thread.submit(self._saver.make_durable, staged, progress)
 
+    def forget(self) -> None:
+        """Do not write what was staged, since the step before it went wrong; a save is due again."""
+        self._due = True
+        if self._staged is not None:
+            self._staged, self._last_staged = None, replace(self._last_staged, step=-1)
+
     def wait(self) -> str:
         """Until no save is under way; says why the last one failed, empty when it was committed."""
         return self._pending.result() if self._pending is not None else ""
@@ -254,8 +262,7 @@ class Checkpoints:
 
         None when there is none to go back to; then nothing was changed.
         """
-        self._staged = None
-        self.wait()
+        self.forget()
         progress = self.load_latest(at_most=at_most)
         if progress is not None and self._world.is_first:
             set_newer_aside(self._storage, int(progress["step"]))
@@ -267,8 +274,7 @@ class Checkpoints:
         Raises:
             UsageError: it has none, or its weights have other names, types or shapes.
         """
-        settings = TrainSettings.model_validate(other.read_settings()).checkpoint
-        storage = open_storage(place_of(other, settings))
+        storage = storage_of(other)
         weights = {name: tensor for name, tensor in self.state.items() if name.startswith(WEIGHT)}
         unfit: set[str] = set()
         while True:
@@ -297,11 +303,6 @@ class Checkpoints:
         self._saver.close()
         self._parts.clear()
         self._memory.close()
-
-
-def place_of(run: RunDir, settings: CheckpointSettings) -> str:
-    """A path or URL: where a run's checkpoints are."""
-    return settings.dir if settings.dir is not None else str(run.checkpoints)
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What a checkpoint says of itself, as values and as JSON. No torch: the writing process and the CLI read it too."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -59,18 +60,26 @@ class _Header(msgspec.Struct):
     format: int = 0
 
 
+# The last line: the sha256 of everything before it, so that a flipped bit in the manifest is found like any other.
+_SEAL = b',\n "sha256": "%s"\n}\n'
+_SEAL_BYTES = len(_SEAL % bytes(64))
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
-    """JSON, indented, one line a piece."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    """JSON, indented, with the sha256 of what precedes it as its last line."""
+    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1).removesuffix(b"\n}")
+    return body + _seal(body)
 
 
 def decode_manifest(text: bytes, where: str) -> Manifest:
     """The manifest that ``text`` holds.
 
     Raises:
-        IntegrityError: torn, or not a manifest.
+        IntegrityError: torn, damaged, or not a manifest.
         UsageError: sound, but of another version of seatrial.
     """
+    if _seal(text[:-_SEAL_BYTES]) != text[-_SEAL_BYTES:]:
+        raise IntegrityError(f"{where}: no readable {MANIFEST}: torn, or damaged")
     try:
         version = msgspec.json.decode(text, type=_Header).format
         if version != FORMAT:
@@ -81,6 +90,10 @@ def decode_manifest(text: bytes, where: str) -> Manifest:
         return msgspec.json.decode(text, type=Manifest)
     except msgspec.MsgspecError as error:
         raise IntegrityError(f"{where}: no readable {MANIFEST}: {error}") from error
+
+
+def _seal(body: bytes) -> bytes:
+    return _SEAL % hashlib.sha256(body).hexdigest().encode()
 
 
 def step_of(name: str) -> int | None:
