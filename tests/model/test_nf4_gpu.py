@@ -6,7 +6,10 @@ import torch
 from seatrial.model.nf4 import block_largest, dequantise_nf4, nf4_row_scales, nf4_to_fp8, quantise_nf4
 from seatrial.train.adamw8bit import BLOCK, PAGED_FROM, AdamW8bit
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
 SHAPES = [(48, 64), (1000, 448), (4096, 4096), (24, 64 * 300)]
 
 
