@@ -1,0 +1,335 @@
+"""The watchdog itself: ``python -m seatrial.dist.watchdog.process``, one to a node, started by its first rank.
+
+Outside the ranks' interpreters, so that it sees what happens to them, and free to wait for nothing: what may block on
+a file server is done in threads that are not waited for.
+"""
+
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from seatrial.dist.heartbeat import RankBeats
+from seatrial.dist.watchdog.farewell import first_error
+from seatrial.dist.watchdog.nodes import TELL_SECONDS, NodeReport, OtherNodes, lowest_rank, tell
+from seatrial.dist.watchdog.sight import LocalRanks, process_state
+from seatrial.dist.watchdog.verdict import (
+    LAST_WORDS,
+    SILENT_SECONDS,
+    Finding,
+    RankView,
+    StepTimes,
+    find_death,
+    find_stall,
+)
+from seatrial.errors import SeatrialError
+from seatrial.records import Frozen
+from seatrial.rundir import RunDir
+
+LOOK_SECONDS = 0.25
+FROZEN_SECONDS = 2.0
+"""Between two looks: we did not run, so perhaps nobody did (a suspended job), and nobody is late for it."""
+
+FAREWELL_SECONDS = 2.0
+"""What ranks get to say what they know after one of them was killed. Nothing that takes all of them can succeed."""
+
+ERROR_SECONDS = 12.0
+"""The same after one failed with an error: a save under way may still be completed (``ABANDON_SECONDS``)."""
+
+STACK_SECONDS = 1.0
+STUCK_LAUNCHER_SECONDS = 5.0
+RECORD_SECONDS = 3.0
+
+
+class Watched(Frozen):
+    """Whom to watch. ``first`` to ``first + count`` are the ranks of this node, which is one of ``nodes``."""
+
+    run: Path
+    attempt: int
+    first: int
+    count: int
+    node: int
+    nodes: int
+    host: str
+    launcher: int
+    hang_seconds: float
+
+    @property
+    def generation(self) -> str:
+        return str(self.attempt)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why an attempt is ended, as an event, and what its ranks get until they are killed."""
+
+    event: str
+    what: str
+    finding: Finding
+    seconds: float
+
+
+def main(watched: Watched, lifeline: int) -> None:
+    """Watch until the ranks of this node have ended, whichever way, and write down what they no longer can."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # sent to all processes of a job, and the ranks' to answer
+    run = RunDir(watched.run)
+    local = LocalRanks(watched.run, range(watched.first, watched.first + watched.count), watched.generation)
+    ending, views = _watch(watched, run, local, lifeline)
+    ending = ending or _first_to_fail(watched, views)
+    if ending is not None and _is_recorder(watched, views):
+        _within(RECORD_SECONDS, partial(_correct_outcome, watched, run, ending))
+    if all(view.phase == "done" for view in views):
+        local.forget()
+
+
+def _watch(watched: Watched, run: RunDir, local: LocalRanks, lifeline: int) -> tuple[Ending | None, list[RankView]]:
+    """Until all ranks of this node have ended; what we had to end them for, and how they were seen last."""
+    times, gossip, agent = StepTimes(), Gossip(watched), Launcher(watched.launcher)
+    began = looked = time.monotonic()
+    ending: Ending | None = None
+    over = 0.0
+    while True:
+        _wait(lifeline, LOOK_SECONDS)
+        now = time.monotonic()
+        if now - looked > FROZEN_SECONDS:
+            began = now
+        looked = now
+        beats = local.beats()
+        _learn(times, beats)
+        views = local.views(beats, since=began)
+        # Without a launcher a rank may be part of a process that lives on after it.
+        said = LAST_WORDS if watched.launcher == 0 else ("done",)
+        if views and all(view.has_ended or view.phase in said for view in views):
+            return ending or _death(views), views
+        gossip.say(views, times.median, ending)
+        if agent.is_stuck() and not agent.said:
+            agent.said = True
+            _within(RECORD_SECONDS, partial(run.event, "alarm", what="launcher stopped", reason=agent.reason))
+        if ending is None:
+            ending = _reason_to_end(watched, local, gossip, agent, views, times.median)
+            if ending is None:
+                continue
+            over = time.monotonic() + ending.seconds
+            gossip.say(views, times.median, ending)
+            if _is_recorder(watched, [*views, *gossip.views]):
+                _within(RECORD_SECONDS, partial(_record, watched, run, local, ending, views))
+        if time.monotonic() >= over:
+            local.kill([view for view in views if not view.has_ended and view.phase != "done"])
+            agent.end_if_stuck()
+
+
+def _reason_to_end(
+    watched: Watched,
+    local: LocalRanks,
+    gossip: "Gossip",
+    agent: "Launcher",
+    views: list[RankView],
+    median: float | None,
+) -> Ending | None:
+    if (died := _death(views)) is not None:
+        return died
+    if agent.is_gone():
+        return Ending("fault", "launcher killed", Finding(agent.reason), 0.0)
+    if failed := [view for view in views if view.phase == "failed"]:
+        return Ending("fault", "failed", Finding("", tuple(failed)), ERROR_SECONDS)
+    if gossip.finding:
+        return Ending("fault", "told by another node", Finding(gossip.finding), FAREWELL_SECONDS)
+    if find_stall([*views, *gossip.views], median, watched.hang_seconds) is None:
+        return None
+    local.ask_for_stacks(views)
+    time.sleep(STACK_SECONDS)
+    seen = _with_stacks(local, views)
+    if watched.nodes > 1:
+        gossip.exchange(seen)
+    finding = find_stall([*seen, *gossip.views], median, watched.hang_seconds)
+    return Ending("stall", "stall", finding, 0.0) if finding is not None else None
+
+
+def _death(views: Sequence[RankView]) -> Ending | None:
+    finding = find_death(views)
+    return Ending("fault", "killed", finding, FAREWELL_SECONDS) if finding is not None else None
+
+
+def _first_to_fail(watched: Watched, views: Sequence[RankView]) -> Ending | None:
+    """Several ranks ended with errors, all but one because another had gone."""
+    failed = tuple(view for view in views if view.phase == "failed")
+    return Ending("fault", "failed", Finding("", failed), 0.0) if failed and watched.count > 1 else None
+
+
+def _with_stacks(local: LocalRanks, views: Sequence[RankView]) -> list[RankView]:
+    return [
+        replace(view, stack=local.main_stack(view.rank), collectives=local.collectives_begun(view.rank))
+        for view in views
+    ]
+
+
+def _learn(times: StepTimes, beats: Sequence[RankBeats]) -> None:
+    for rank in beats[:1]:
+        if rank.main is not None and rank.main.phase == "step":
+            times.saw(rank.main.step, rank.main.began)
+
+
+def _is_recorder(watched: Watched, views: Sequence[RankView]) -> bool:
+    """One node writes for all: that of the first rank, or, when that one is silent, of the first that is not."""
+    heard = [view for view in views if view.silent_seconds <= SILENT_SECONDS]
+    return lowest_rank(heard) in range(watched.first, watched.first + watched.count)
+
+
+def _record(watched: Watched, run: RunDir, local: LocalRanks, ending: Ending, views: Sequence[RankView]) -> None:
+    """Say what happened, with the evidence beside it, while the ranks still live."""
+    finding = ending.finding
+    reason = finding.reason
+    if ending.what == "failed":
+        error = first_error(watched.run, range(watched.first, watched.first + watched.count))
+        reason = error.reason if error is not None else "a rank failed"
+    where = watched.run / "stalls" / f"attempt-{watched.attempt:03d}"
+    said = {"what": ending.what, "reason": reason, "attempt": watched.attempt, "ranks": finding.ranks}
+    if finding.culprits:
+        culprit = finding.culprits[0]
+        said |= {"step": culprit.step, "phase": culprit.phase, "host": culprit.host, "pid": culprit.pid}
+    if ending.event == "stall":
+        said["stacks"] = str(where.relative_to(watched.run))
+    run.event(ending.event, **said)
+    if ending.event == "stall":
+        where.mkdir(parents=True, exist_ok=True)
+        for view in views:
+            (where / f"rank-{view.rank:05d}.txt").write_text(local.stacks(view.rank) or f"{_no_stack(view)}\n")
+            if (dump := local.recorder(view.rank)) is not None:
+                shutil.copy(dump, where / f"rank-{view.rank:05d}.nccl")
+
+
+def _no_stack(view: RankView) -> str:
+    return f"{view.name}, state {view.state}, in {view.doing}: wrote no stack; a stopped process cannot"
+
+
+def _correct_outcome(watched: Watched, run: RunDir, ending: Ending) -> None:
+    """What the first rank could not write, or could not know: another's end reaches it as a broken connection."""
+    starts = [event["attempt"] for event in run.read_events() if event["event"] == "start"]
+    outcome = run.read_outcome()
+    if (starts and starts[-1] != watched.attempt) or (outcome is not None and outcome["status"] != "failed"):
+        return
+    reason, code = ending.finding.reason, SeatrialError.exit_code
+    if ending.what == "failed":
+        error = first_error(watched.run, range(watched.first, watched.first + watched.count))
+        if error is None or (outcome is not None and outcome["reason"] == error.reason):
+            return
+        reason, code = error.reason, error.exit_code
+    if outcome is None:
+        run.event("failed", reason=reason, attempt=watched.attempt)
+    run.write_outcome("failed", reason, code)
+
+
+class Launcher:
+    """torchrun's agent on this node, which restarts ranks that end; none when its process id is 0."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stuck_since: float | None = None
+        self.said = False
+
+    @property
+    def reason(self) -> str:
+        if self.is_gone():
+            return f"torchrun (process {self._pid}) was killed, and its ranks with it"
+        return (
+            f"torchrun (process {self._pid}) is stopped (SIGSTOP): no rank that ends is started again until it goes on"
+        )
+
+    def is_gone(self) -> bool:
+        return self._pid != 0 and not process_state(self._pid)
+
+    def is_stuck(self) -> bool:
+        if self._pid == 0 or process_state(self._pid) != "T":
+            self._stuck_since = None
+            return False
+        self._stuck_since = self._stuck_since or time.monotonic()
+        return time.monotonic() - self._stuck_since > STUCK_LAUNCHER_SECONDS
+
+    def end_if_stuck(self) -> None:
+        """When its ranks are gone it would keep their place for nothing."""
+        if self._pid and process_state(self._pid) == "T":
+            os.kill(self._pid, signal.SIGKILL)
+
+
+class Gossip:
+    """Tells other nodes how this one is and hears how they are, in a thread that a dead file server may keep.
+
+    Others are listened to only when our own ranks wait for something: with many nodes, files read would be too many.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._others = OtherNodes(watched.run, watched.node, watched.nodes, watched.generation)
+        self._report = NodeReport(watched.generation, watched.host, 0, ())
+        self._listening = False
+        self._due, self._did = threading.Event(), threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def views(self) -> list[RankView]:
+        return self._others.views
+
+    @property
+    def finding(self) -> str:
+        return self._others.finding
+
+    def say(self, views: Sequence[RankView], median: float | None, ending: Ending | None) -> None:
+        """What the next report holds; at once when this node ends its ranks."""
+        finding = (ending.finding.reason or "a rank failed") if ending is not None else ""
+        urgent = finding != self._report.finding
+        self._report = replace(self._report, views=tuple(views), finding=finding)
+        self._listening = any(view.idle_seconds > 1.0 + 1.5 * (median or 0.0) for view in views)
+        if urgent:
+            self._due.set()
+
+    def exchange(self, views: Sequence[RankView]) -> None:
+        """Tell now, with stacks, and hear what the others saw meanwhile."""
+        self._report, self._listening = replace(self._report, views=tuple(views)), True
+        time.sleep(STACK_SECONDS / 2)
+        self._did.clear()
+        self._due.set()
+        self._did.wait(RECORD_SECONDS)
+
+    def _run(self) -> None:
+        told = 0.0
+        while True:
+            urgent = self._due.wait(LOOK_SECONDS if self._listening else TELL_SECONDS)
+            self._due.clear()
+            try:
+                if urgent or time.monotonic() - told > TELL_SECONDS:
+                    self._report = replace(self._report, number=self._report.number + 1)
+                    tell(self._watched.run, self._watched.node, self._report)
+                    told = time.monotonic()
+                if self._listening:
+                    self._others.read()
+            except OSError as error:  # the others take our silence for an answer
+                print(f"watchdog: {error}", file=sys.stderr)  # noqa: T201
+            self._did.set()
+
+
+def _within(seconds: float, act: Callable[[], None]) -> None:
+    """Do it, but never wait longer for the file server of the run directory."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _wait(lifeline: int, seconds: float) -> None:
+    """Until it is time to look again, or our rank ends: its end of the pipe closes however it does."""
+    ready, _, _ = select.select([lifeline], [], [], seconds)
+    if ready:
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(Watched.model_validate_json(sys.argv[1]), sys.stdin.fileno())
+    sys.stderr.flush()
+    os._exit(0)  # threads that a dead file server keeps are left behind
