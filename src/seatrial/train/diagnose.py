@@ -1,10 +1,9 @@
 """Which tensor was the first that was not finite, in a step that went wrong.
 
 The step's packs are run again, from the very weights that it began with, outside compiled code, with every module and
-gradient watched. Slow, and done once in the life of a run.
+gradient watched. Slow, and seldom needed.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -16,25 +15,8 @@ from torch.distributed.tensor import DTensor
 
 from seatrial.data.pack import Pack, Rows
 from seatrial.dist.gathered import before_backward, take_weights
-from seatrial.errors import SeatrialError
 from seatrial.model.packed import pack_input
-from seatrial.train.packs import RankPacks
-from seatrial.train.step import StepReport, Training, pack_loss
-
-
-def refuse_non_finite(report: StepReport, training: Training, packs: RankPacks) -> None:
-    """Stop at a loss or a gradient norm that is not finite. All ranks call it with what they all know.
-
-    Raises:
-        SeatrialError: says which tensor was the first, on which rank, in which pack.
-    """
-    if math.isfinite(report.loss) and math.isfinite(report.grad_norm):
-        return
-    where = first_non_finite(training, packs.of_step(report.step))
-    raise SeatrialError(
-        f"step {report.step + 1}: loss {report.loss}, gradient norm {report.grad_norm}; {where}; this step and the one "
-        "queued behind it updated nothing; the last checkpoint is sound"
-    )
+from seatrial.train.step import Training, pack_loss
 
 
 def first_non_finite(training: Training, packs: Iterable[tuple[int, Rows, Pack]]) -> str:
@@ -49,7 +31,7 @@ def first_non_finite(training: Training, packs: Iterable[tuple[int, Rows, Pack]]
     if not named:
         return (
             "every tensor was finite when the step was run again outside compiled code: the number came of compiled "
-            "code, of a sum over ranks, or of a fault that does not repeat"
+            "code, of a sum over ranks, of a fault that does not repeat, or was too large for an exact sum (run.exact)"
         )
     return f"first not finite: {named[0]}" + (f" (and on {len(named) - 1} more ranks)" if len(named) > 1 else "")
 

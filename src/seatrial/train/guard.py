@@ -1,18 +1,22 @@
 """What is wrong with a step's numbers, and what to do about it: a function of what all ranks know of it.
 
-A loss or gradient that is not finite has updated nothing (seatrial.train.step), so the step is skipped. Several in a row
-mean that the weights went wrong before; so does a loss far above those before it. Training then goes on from the newest
-checkpoint whose weights took a sound step, and with the packs after those that led astray.
+A loss or gradient that is not finite has updated nothing (seatrial.train.step), so the step is skipped. Several in a
+row mean that the weights went wrong before; so does a loss far above those before it. Then training goes back to the
+last weights that are known to be good, and on with the packs after those that led astray (as A. Chowdhery et al.,
+arXiv 2204.02311, section 5.1, did by hand).
 
-Every number judged here is the same on all ranks, and in exact mode on any number of them; what is remembered is kept in
-the checkpoint. So a training that is resumed judges as one that was never stopped.
+How far back does not depend on which checkpoints there are: from an older one, the steps up to there are done again.
+Every number judged here is the same on all ranks, and in exact mode on any number of them; what is remembered is kept
+in the checkpoints. So a training that is killed and resumed judges as one that was never stopped.
+
+Steps count from 0. "The weights of n steps" are those that step n begins with.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from seatrial.records import JsonObject
 from seatrial.settings import GuardSettings
@@ -20,69 +24,72 @@ from seatrial.settings import GuardSettings
 
 @dataclass(frozen=True)
 class Skipped:
-    """Packs of the global stream, from the first to the last, that had no effect on the weights, and why."""
+    """Steps, from the first to the last, whose packs had no effect on the weights that were gone on with, and why."""
 
-    first_pack: int
-    last_pack: int
+    first: int
+    last: int
     why: str
 
 
 @dataclass(frozen=True)
 class Health:
-    """What is remembered of the steps so far.
-
-    ``losses``: of the newest sound steps, oldest first. ``rolled_back_to``: the step of the checkpoint that was gone back
-    to, until a step is sound again.
-    """
+    """What is remembered of the steps so far. ``losses``: of the newest sound ones, oldest first."""
 
     losses: tuple[float, ...] = ()
     bad_in_a_row: int = 0
     rollbacks: int = 0
-    rolled_back_to: int | None = None
     skipped: tuple[Skipped, ...] = ()
 
-    def record(self) -> JsonObject:
-        """For a checkpoint."""
-        return asdict(self)
+    def next_step(self, step: int) -> int:
+        """``step``, or the first one after it that is not skipped."""
+        for window in self.skipped:  # in order, and apart
+            if window.first <= step <= window.last:
+                step = window.last + 1
+        return step
 
-    @classmethod
-    def of(cls, record: JsonObject) -> "Health":
-        return cls(
-            **{
-                **record,
-                "losses": tuple(record["losses"]),
-                "skipped": tuple(Skipped(**each) for each in record["skipped"]),
-            }
-        )
+    def steps(self, first: int, end: int) -> Iterator[int]:
+        """From ``first`` to the one before ``end``, without those skipped."""
+        while (first := self.next_step(first)) < end:
+            yield first
+            first += 1
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``newest``: the last step whose checkpoint may be gone back to; steps done, as checkpoints count them."""
+    """What to do about a step. ``to``: whose weights to go back to, in steps; negative where there are none."""
 
     response: Literal["skip", "roll back"]
     why: str
-    newest: int = -1
+    to: int = -1
 
 
-def judge(
-    health: Health, step: int, loss: float, grad_norm: float, settings: GuardSettings, *, packs_per_step: int
-) -> tuple[Health, Fault | None]:
-    """Health after step ``step`` (from 0) of this loss and gradient norm, and what is wrong with it, if anything.
+class Told(Protocol):
+    """What all ranks know of a step."""
 
-    A checkpoint of ``n`` steps is good when step ``n``, the first from its weights, was sound.
+    @property
+    def step(self) -> int: ...
+    @property
+    def loss(self) -> float: ...
+    @property
+    def grad_norm(self) -> float: ...
+
+
+def judge(health: Health, told: Told, settings: GuardSettings) -> tuple[Health, Fault | None]:
+    """Health after a step, and what is wrong with the step, if anything.
+
+    The weights of n steps are good when step n was sound: bad ones show in the first loss or gradient they give.
     """
-    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-        why = f"loss {loss}, gradient norm {grad_norm}"
+    step, loss = told.step, told.loss
+    if not (math.isfinite(loss) and math.isfinite(told.grad_norm)):
+        why = f"loss {loss}, gradient norm {told.grad_norm}"
         bad = health.bad_in_a_row + 1
-        health = replace(health, bad_in_a_row=bad, skipped=(*health.skipped, _steps(step, step, packs_per_step, why)))
-        if bad < settings.max_skips:
-            return health, Fault("skip", why)
-        return health, _rollback(health, step - bad, f"{bad} steps in a row were not finite, the last: {why}")
+        if bad >= settings.max_skips:
+            return health, _rollback(health, step - bad + 1, f"{bad} steps in a row not finite, the last with {why}")
+        skipped = (*health.skipped, Skipped(step, step, why))
+        return replace(health, bad_in_a_row=bad, skipped=skipped), Fault("skip", why)
     if excess := spike(loss, health.losses, settings):
-        return health, _rollback(health, step - 1, excess)
-    losses = (*health.losses, loss)[-settings.window_steps :]
-    return replace(health, losses=losses, bad_in_a_row=0, rolled_back_to=None), None
+        return health, _rollback(health, step, excess)
+    return replace(health, losses=(*health.losses, loss)[-settings.window_steps :], bad_in_a_row=0), None
 
 
 def spike(loss: float, losses: Sequence[float], settings: GuardSettings) -> str:
@@ -98,23 +105,33 @@ def spike(loss: float, losses: Sequence[float], settings: GuardSettings) -> str:
     deviation = 1.4826 * statistics.median(abs(other - median) for other in losses)
     if loss - median <= max(settings.spike_nats, settings.spike_z * deviation):
         return ""
-    return f"loss {loss:.4g}, where the {len(losses)} steps before had {median:.4g} +- {deviation:.2g}"
+    return f"loss {loss:.4g}, where the {len(losses)} sound steps before had {median:.4g} +- {deviation:.2g}"
 
 
-def after_rollback(
-    health: Health, loaded: Health, *, loaded_step: int, step: int, why: str, packs_per_step: int
-) -> Health:
-    """Health when the weights are those of ``loaded_step`` steps again and step ``step`` is the last one skipped."""
-    before = tuple(each for each in health.skipped if each.last_pack < loaded_step * packs_per_step)
-    window = _steps(loaded_step, step, packs_per_step, why)
-    return Health(loaded.losses, 0, health.rollbacks + 1, loaded_step, (*before, window))
+def after_rollback(health: Health, loaded: Health, fault: Fault, *, step: int) -> Health:
+    """Health when a checkpoint was loaded to go back, ``step`` being the last one that led astray.
+
+    The steps from the checkpoint to the weights that are gone back to are not skipped: they are done again.
+    """
+    before = tuple(window for window in health.skipped if window.last < fault.to)
+    return replace(loaded, rollbacks=health.rollbacks + 1, skipped=(*before, Skipped(fault.to, step, fault.why)))
 
 
-def _rollback(health: Health, newest: int, why: str) -> Fault:
-    if health.rolled_back_to is not None:
-        newest = min(newest, health.rolled_back_to - 1)  # no step was sound from there
-    return Fault("roll back", why, newest)
+def as_progress(done: int, health: Health) -> JsonObject:
+    """How far a training has come: what a checkpoint says beside its tensors."""
+    return {"step": done, "health": asdict(health)}
 
 
-def _steps(first: int, last: int, packs_per_step: int, why: str) -> Skipped:
-    return Skipped(first * packs_per_step, (last + 1) * packs_per_step - 1, why)
+def health_of(progress: JsonObject) -> Health:
+    """What :func:`as_progress` wrote."""
+    health = progress["health"]
+    skipped = tuple(Skipped(**window) for window in health["skipped"])
+    return Health(tuple(health["losses"]), health["bad_in_a_row"], health["rollbacks"], skipped)
+
+
+def _rollback(health: Health, first_bad: int, why: str) -> Fault:
+    to = first_bad - 1
+    for window in reversed(health.skipped):
+        if window.first <= to <= window.last:  # no step was sound since: its weights are those of window.first steps
+            to = window.first - 1
+    return Fault("roll back", why, to)

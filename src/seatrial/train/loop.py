@@ -5,6 +5,7 @@ Shapes: B = 1, T tokens of a pack, S trained positions among them.
 
 from collections import deque
 from dataclasses import asdict
+from pathlib import Path
 
 from seatrial.dist.checkpoint.checkpoints import Checkpoints
 from seatrial.dist.stop import stop_requests
@@ -12,26 +13,33 @@ from seatrial.dist.world import joined_world
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.build import build_training, make_fast, prepare_kernels, refuse_leaking_attention
-from seatrial.train.diagnose import refuse_non_finite
 from seatrial.train.exact import choose_exactness, use_kernels
+from seatrial.train.fingerprint import bits_fingerprint
+from seatrial.train.guard import Health, as_progress, health_of, judge
 from seatrial.train.layout import announce, as_event, choose_layout
 from seatrial.train.lifecycle import end_with, open_run, write_result
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
+from seatrial.train.origin import start_from
 from seatrial.train.packs import plan_packs
+from seatrial.train.recover import recover
 from seatrial.train.saving import adapter_file, identity
 from seatrial.train.step import QueuedStep, on_device, queue_step
 
 
-def train(settings: TrainSettings) -> None:
+def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = None) -> None:
     """Train to the end, resuming from the newest valid checkpoint. All ranks run this.
 
     Leaves an adapter (or a whole model) in the run directory.
 
+    Args:
+        fresh: begin again; a run that is there is moved aside.
+        fork: begin with the newest weights of this other run.
+
     Raises:
         Preempted: asked to stop; a checkpoint of this very step is committed.
         UsageError: the settings, the data or the run directory do not allow a training.
-        SeatrialError: a loss or a gradient is not finite.
+        SeatrialError: the numbers went wrong, and going back did not help or was not possible.
     """
     run = RunDir(settings.run.dir)
     with joined_world(timeout_seconds=settings.run.timeout_seconds) as world, stop_requests(run.stop_file) as stop:
@@ -45,45 +53,48 @@ def train(settings: TrainSettings) -> None:
         state = training_state(training.trainable, training.optimizer)
 
         with (
-            open_run(run, settings, world) as attempt,
+            open_run(run, settings, world, fresh=fresh) as attempt,
             Checkpoints(
                 run,
                 world,
                 state,
                 settings.checkpoint,
                 identity=identity(settings, packs.data),
+                fingerprint=bits_fingerprint(world, choice.layout, exactness),
                 whole_file=adapter_file(training.model, training.trainable, settings),
                 stall_seconds=settings.run.timeout_seconds,
             ) as checkpoints,
         ):
             # Where we left off.
             progress = checkpoints.load_latest()
-            first = int(progress["step"]) if progress is not None else 0
+            if progress is None and fork is not None:
+                start_from(checkpoints, RunDir(fork), run, world, as_progress(0, Health()))
+            done = int(progress["step"]) if progress is not None else 0
+            health = health_of(progress) if progress is not None else Health()
             if world.is_first:
                 run.event("layout", **as_event(choice))
                 run.event("loaded", **asdict(training.filled))
                 run.event("exact", promise=exactness.promise, why=exactness.why)
                 run.event("data", **packs.as_event())
-                if first:
-                    run.event("resume", step=first, attempt=attempt)
+                if done:
+                    run.event("resume", step=done, attempt=attempt)
 
             refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
             meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt) if world.is_first else None
-            inputs = on_device(packs.of_steps(range(first, steps)), world.device)
+            inputs = on_device(packs.of_steps(health.steps(done, steps)), world.device)
             unread: deque[QueuedStep] = deque()
             stopping, own_seconds = False, 0.0
 
-            for step in range(first, steps):
-                done = step + 1
+            while done < steps:
                 queued = queue_step(
                     training,
-                    step,
+                    done,
                     inputs,
-                    packs.positions(step),
-                    trained_tokens=packs.work(step).trained_tokens,
-                    learning_rate=learning_rate(step, steps, settings.optimizer),
+                    packs.positions(done),
+                    trained_tokens=packs.work(done).trained_tokens,
+                    learning_rate=learning_rate(done, steps, settings.optimizer),
                     stop=bool(stop.reason),
                     own_seconds=own_seconds,
                     save_due=checkpoints.due_by_time(),
@@ -91,20 +102,27 @@ def train(settings: TrainSettings) -> None:
                     copied=checkpoints.copied,
                 )
                 unread.append(queued)
+                done = health.next_step(done + 1)
 
                 # The device has this step to do while the host reads how the one before it went.
                 while len(unread) > (0 if done == steps or stopping else 1):
                     report = unread.popleft().read()
-                    refuse_non_finite(report, training, packs)
-                    if meter is not None:
-                        meter.write(report, learning_rate(report.step, steps, settings.optimizer))
                     stopping, own_seconds = stopping or report.stopping, report.own_seconds
-                    checkpoints.confirm(report.step + 1, {"step": report.step + 1}, report.save_due, report.saving)
+                    health, fault = judge(health, report, settings.guard)
+                    if fault is not None:
+                        health, done = recover(fault, health, report, settings.guard, training, packs, checkpoints, run)
+                        done = health.next_step(done)  # what was queued behind it changed nothing that stays
+                        inputs = on_device(packs.of_steps(health.steps(done, steps)), world.device)
+                        unread.clear()
+                    elif meter is not None:
+                        meter.write(report, learning_rate(report.step, steps, settings.optimizer))
+                    reached = health.next_step(report.step + 1)
+                    checkpoints.confirm(reached, as_progress(reached, health), report.save_due, report.saving)
 
                 if done == steps or stopping:
-                    failure = checkpoints.save(done, {"step": done})
+                    failure = checkpoints.save(done, as_progress(done, health))
                     end_with(failure, done, steps, stop.reason or "asked on another rank")
-                else:
+                elif unread:
                     checkpoints.stage_if_due(done)
 
             write_result(run, settings, training.model, training.trainable, world)

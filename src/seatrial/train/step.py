@@ -23,7 +23,6 @@ from seatrial.dist.world import World
 from seatrial.model.dropout import DropoutMasks
 from seatrial.model.packed import PackInput, PackLoss, pack_input
 from seatrial.model.stream import Filled
-from seatrial.model.stream import Filled
 
 LOSS_SCALE = 2.0**32
 """Losses are summed in whole multiples of 2^-32, which float64 adds without rounding: in any order, the same."""
@@ -33,9 +32,10 @@ LOSS_SCALE = 2.0**32
 class Training:
     """What a step works on.
 
-    ``filled``: what it took to give the model its weights. ``gathered``: sharded weights stay gathered for all packs of a step (:mod:`seatrial.dist.gathered`). ``unsound`` is
-    a 0-d float32 on the device, 0 until a loss or a norm was not finite, then 1 for good. Fused AdamW looks at it
-    (``found_inf``) and leaves weights and moments alone, so that they stay those that the bad step began with.
+    ``gathered``: sharded weights stay gathered for all packs of a step (:mod:`seatrial.dist.gathered`). ``unsound`` is
+    a 0-d float32 on the device, 0 until a loss or a norm was not finite, then 1 until the host has dealt with it
+    (:mod:`seatrial.train.recover`). Fused AdamW looks at it (``found_inf``) and leaves weights and moments alone, so
+    that they stay those that the bad step began with, whatever is queued behind it.
     ``filled``: what it took to give the model its weights.
     """
 
@@ -44,7 +44,6 @@ class Training:
     trainable: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
     gradient_sum: GradientSum | FixedPointSum
-    filled: Filled
     filled: Filled
     gathered: bool
     masks: DropoutMasks | None
