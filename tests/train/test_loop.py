@@ -182,6 +182,10 @@ def test_full_training_leaves_a_model_that_loads(harbour: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(settings.run.dir / "model")
     assert model.config.vocab_size == 2048
     assert AutoTokenizer.from_pretrained(settings.run.dir / "model").chat_template
+    loaded = next(event for event in RunDir(settings.run.dir).read_events() if event["event"] == "loaded")
+    stored = load_file(harbour / "model" / "model.safetensors")
+    assert loaded["read_bytes"] == sum(tensor.nbytes for tensor in stored.values())
+    assert loaded["seconds"] > 0
 
 
 def test_attention_that_leaks_is_refused_before_the_first_step(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
