@@ -33,7 +33,7 @@ def main(folder: str, step: str, moment: str) -> None:
         case "between manifest and rename":
             Directory.commit = die  # type: ignore[assignment]
         case "after the rename":
-            Directory.commit = lambda *args: (rename(*args), die())[0]  # type: ignore[assignment, method-assign, func-returns-value]
+            Directory.commit = lambda *args: (rename(*args), die())[0]  # type: ignore[method-assign, func-returns-value]
         case "collecting":
             shutil.rmtree = die_half_way  # type: ignore[assignment]
     storage = Directory(Path(folder))

@@ -21,6 +21,7 @@ from seatrial.dist.checkpoint.saver import Labels, Saver, Staged
 from seatrial.dist.checkpoint.schedule import interval_seconds
 from seatrial.dist.checkpoint.stage import Copied, Stage
 from seatrial.dist.checkpoint.storage import open_storage
+from seatrial.dist.heartbeat import Heartbeat
 from seatrial.dist.parallel import whole
 from seatrial.dist.world import World
 from seatrial.errors import IntegrityError
@@ -50,6 +51,7 @@ class Checkpoints:
         identity: whose checkpoints these are; others are refused.
         fingerprint: under what bits may be expected to repeat; recorded.
         whole_file: a part of the state that is stored in another library's layout.
+        heartbeat: where this rank says that it saves.
         stall_seconds: how long storage may take no data before a save is given up.
 
     Raises:
@@ -67,8 +69,10 @@ class Checkpoints:
         identity: JsonObject | None = None,
         fingerprint: JsonObject | None = None,
         whole_file: WholeFile | None = None,
+        heartbeat: Heartbeat | None = None,
         stall_seconds: float = 600.0,
     ) -> None:
+        self._heartbeat = heartbeat or Heartbeat()
         self._run, self._world, self._rank, self._settings = run, world, world.rank, settings
         self.state = dict(state)
         self._identity, self._fingerprint = identity or {}, fingerprint or {}
@@ -165,6 +169,7 @@ class Checkpoints:
         if step != self._last_staged.step:
             self.stage(step)
             self.write(progress)
+        self._heartbeat.phase("save.write", step)
         return self.wait()
 
     def stage(self, step: int) -> None:
@@ -178,6 +183,7 @@ class Checkpoints:
         self.wait()
         self._ready.result()
         self._due = self._memory_free = False
+        self._heartbeat.phase("save.stage", step)
         copied = self._memory.copy(self._parts, self._sources())
         now = time.monotonic()
         self._last_staged = self._staged = Staged(self._last_staged.number + 1, step, copied, now - began, now)

@@ -199,7 +199,7 @@ class ObjectStorage:
     """What has no rename: every attempt writes under a prefix of its own, and the manifest written last commits it."""
 
     def __init__(self, url: str) -> None:
-        import fsspec  # type: ignore[import-untyped]  # not where checkpoints are local
+        import fsspec  # only where checkpoints are not local
 
         try:
             self._files, root = fsspec.core.url_to_fs(url)
