@@ -31,6 +31,15 @@ class RunSettings(Frozen):
         "where it costs under 1 %, which is where no row is longer than 2,048 tokens",
     )
     timeout_seconds: Positive = Field(600, description="how long a rank waits for another before it gives up")
+    hang_seconds: Annotated[float, Field(gt=0)] = Field(
+        7.0, description="a step that takes three times the usual time and this long hangs: the attempt is ended"
+    )
+    grace_seconds: Positive = Field(
+        30, description="from being asked to stop to being killed; a save that takes longer is not begun"
+    )
+    max_attempts_without_progress: Positive = Field(
+        3, description="so many attempts in a row that fail and commit no step end the run for good"
+    )
 
 
 class ModelSettings(Frozen):

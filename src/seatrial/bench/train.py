@@ -20,6 +20,7 @@ from seatrial.bench.rows import Lengths, random_rows
 from seatrial.data.dataset import TokenRows, load_rows
 from seatrial.data.pack import PackStream
 from seatrial.data.render import TrainOn, load_renderer
+from seatrial.dist.heartbeat import Heartbeat
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World, joined_world
 from seatrial.errors import ImpossibleConfiguration, SeatrialError, UsageError
@@ -215,6 +216,7 @@ def _measure(
             learning_rate=settings.optimizer.learning_rate,
             stop=False,
             own_seconds=reports[-1].own_seconds if reports else 0.0,
+            heartbeat=Heartbeat(),
         )
         unread.append(queued)
         # As in training: the device does this step while the host reads how the one before it went.

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from seatrial.dist.orphan import die_with_launcher
+
 
 @dataclass(frozen=True)
 class World:
@@ -42,6 +44,7 @@ def joined_world(*, timeout_seconds: float) -> Iterator[World]:
     else:
         device = torch.device("cpu")
         backend = "gloo"
+    die_with_launcher()
     timeout = timedelta(seconds=timeout_seconds)
     dist.init_process_group(backend, store=_store(timeout), rank=rank, world_size=size, timeout=timeout)
     try:
@@ -53,10 +56,14 @@ def joined_world(*, timeout_seconds: float) -> Iterator[World]:
 def _store(timeout: timedelta) -> Store:
     """Where ranks find each other: torchrun's store, under a name of this restart alone.
 
-    torchrun keeps one store over all restarts, and torch 2.13 puts nothing before its keys: a rank that restarts
-    sooner than its peer then reads the address of the peer that died, and never connects.
+    torchrun may keep one store over all restarts, and torch 2.13 puts nothing before its keys: a rank that restarts
+    sooner than its peer then reads the address of the peer that died, and never connects. Where the first rank hosts a
+    store of its own, that is new each time; and elastic nodes count their restarts each for itself.
     """
     if "MASTER_ADDR" not in os.environ:
         return HashStore()
+    store: Store
     store, _, _ = next(rendezvous("env://", timeout=timeout))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return store
     return PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)

@@ -68,14 +68,14 @@ def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool 
 
 def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int]) -> int:
     wanted = settings.model_dump(mode="json")
-    if run.settings.is_file():
+    if run.settings.is_file() and run.read_metrics():  # one that never took a step may be mended
         before, now = settings_that_matter(run.read_settings()), settings_that_matter(wanted)
         if difference := first_difference(before, now):
             raise UsageError(
                 f"{run.path} belongs to a run with other settings: {difference}; choose another run.dir, begin again "
                 f"here with --fresh, or start there from its weights with --fork {run.path}"
             )
-    elif others := [path.name for path in run.path.iterdir() if path.name != ".lock"]:
+    elif not run.settings.is_file() and (others := [path.name for path in run.path.iterdir() if path.name != ".lock"]):
         raise UsageError(f"{run.path} is not empty and holds no run ({others[0]}); choose another run.dir")
     run.prepare()
     run.stop_file.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seatrial.dist.checkpoint.checkpoints import Checkpoints
 from seatrial.dist.stop import stop_requests
+from seatrial.dist.watchdog.start import watched_rank
 from seatrial.dist.world import joined_world
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
@@ -42,30 +43,36 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
         SeatrialError: the numbers went wrong, and going back did not help or was not possible.
     """
     run = RunDir(settings.run.dir)
-    with joined_world(timeout_seconds=settings.run.timeout_seconds) as world, stop_requests(run.stop_file) as stop:
+    with (
+        joined_world(timeout_seconds=settings.run.timeout_seconds) as world,
+        stop_requests(run.stop_file) as stop,
+        open_run(run, settings, world, fresh=fresh) as attempt,
+        watched_rank(run.path, world, attempt=attempt, hang_seconds=settings.run.hang_seconds) as heartbeat,
+    ):
+        heartbeat.phase("data")
         packs = plan_packs(settings, world)  # the same rows, in the same order, on every rank
         steps = packs.steps(settings.optimizer)
         exactness = choose_exactness(settings, int(packs.lengths_N.max()))
         use_kernels(exactness)
         choice = choose_layout(settings, world, exactness)
         announce(choice, world)
+        heartbeat.phase("load")
         training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
         state = training_state(training.trainable, training.optimizer)
 
-        with (
-            open_run(run, settings, world, fresh=fresh) as attempt,
-            Checkpoints(
-                run,
-                world,
-                state,
-                settings.checkpoint,
-                identity=identity(settings, packs.data),
-                fingerprint=bits_fingerprint(world, choice.layout, exactness),
-                whole_file=adapter_file(training.model, training.trainable, settings),
-                stall_seconds=settings.run.timeout_seconds,
-            ) as checkpoints,
-        ):
+        with Checkpoints(
+            run,
+            world,
+            state,
+            settings.checkpoint,
+            identity=identity(settings, packs.data),
+            fingerprint=bits_fingerprint(world, choice.layout, exactness),
+            whole_file=adapter_file(training.model, training.trainable, settings),
+            heartbeat=heartbeat,
+            stall_seconds=settings.run.timeout_seconds,
+        ) as checkpoints:
             # Where we left off.
+            heartbeat.phase("restore")
             progress = checkpoints.load_latest()
             if progress is None and fork is not None:
                 start_from(checkpoints, RunDir(fork), run, world, as_progress(0, Health()))
@@ -79,6 +86,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                 if done:
                     run.event("resume", step=done, attempt=attempt)
 
+            heartbeat.phase("compile")
             refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
@@ -86,8 +94,10 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
             inputs = on_device(packs.of_steps(health.steps(done, steps)), world.device)
             unread: deque[QueuedStep] = deque()
             stopping, own_seconds = False, 0.0
+            first = done
 
             while done < steps:
+                heartbeat.phase("step" if done > first else "compile", done)
                 queued = queue_step(
                     training,
                     done,
@@ -97,6 +107,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                     learning_rate=learning_rate(done, steps, settings.optimizer),
                     stop=bool(stop.reason),
                     own_seconds=own_seconds,
+                    heartbeat=heartbeat,
                     save_due=checkpoints.due_by_time(),
                     saving=checkpoints.busy,
                     copied=checkpoints.copied,
@@ -125,4 +136,5 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                 elif unread:
                     checkpoints.stage_if_due(done)
 
+            heartbeat.phase("export")
             write_result(run, settings, training.model, training.trainable, world)

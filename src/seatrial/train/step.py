@@ -18,6 +18,7 @@ from seatrial.data.pack import Pack
 from seatrial.dist.checkpoint.stage import Copied
 from seatrial.dist.fixed_point import FixedPointSum
 from seatrial.dist.gathered import before_backward, take_weights
+from seatrial.dist.heartbeat import Heartbeat
 from seatrial.dist.parallel import GradientSum, clip_gradients
 from seatrial.dist.world import World
 from seatrial.model.dropout import DropoutMasks
@@ -112,6 +113,7 @@ def queue_step(
     learning_rate: float,
     stop: bool,
     own_seconds: float,
+    heartbeat: Heartbeat,
     save_due: bool = False,
     saving: bool = False,
     copied: Copied | None = None,
@@ -124,6 +126,7 @@ def queue_step(
         trained_tokens: of the whole step, on all ranks.
         stop: whether this rank was asked to stop.
         own_seconds: what this rank tells the others, from the last step it has read.
+        heartbeat: marked at each pack, and when nothing is left but to wait for the others.
         save_due: whether this rank's clock asks for a checkpoint.
         saving: whether this rank still has one under way.
         copied: a copy of weights and moments, which the update waits for.
@@ -138,6 +141,7 @@ def queue_step(
         asked = time.monotonic()
         pack = next(inputs)
         data_seconds += time.monotonic() - asked
+        heartbeat.mark()
         if training.masks is not None:
             training.masks.draw(position)
         loss = pack_loss(training.packed, pack, training.compute) / max(1, trained_tokens)
@@ -148,6 +152,7 @@ def queue_step(
         loss.backward()
         loss_sum += (loss.detach().double() * LOSS_SCALE).round()
     computed = _Mark(world.device)
+    heartbeat.mark()
     refused = training.gradient_sum.wait()
     grad_norm = clip_gradients(list(training.trainable.values()), training.max_grad_norm)
 
