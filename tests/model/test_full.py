@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwe
 
 from seatrial.data.pack import Pack
 from seatrial.model.attention import PACKED_ATTENTION
-from seatrial.model.frozen import FP8
+from seatrial.model.fp8 import FP8
 from seatrial.model.full import (
     FP8_GRADIENT,
     Scaling,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seatrial.errors import UsageError
-from seatrial.model.frozen import FP8_MAX, quantise_rows
+from seatrial.model.fp8 import FP8_MAX, quantise_rows
 from seatrial.model.lora import AdaptedLinear
 from seatrial.model.nf4 import (
     BLOCK,

@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from seatrial.model.frozen import FP8, has_fp8_units, product_float32, quantise_rows
+from seatrial.model.fp8 import FP8, has_fp8_units, quantise_rows
+from seatrial.model.frozen import product_float32
 from seatrial.model.group import joined, same_input, take_places
 from seatrial.model.packed import decoder_blocks
 

@@ -16,13 +16,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seatrial.model.frozen import FP8, FP8_MAX, frozen_product, frozen_product_backward, product_float32
+from seatrial.model.fp8 import FP8
+from seatrial.model.fp8_kernels import cast_rows
+from seatrial.model.frozen import frozen_product, frozen_product_backward, product_float32
 
 # The fastest of those tried on an H100, at 1.9 times the time that the bytes alone take
 # (results/step_h100_2026-11-21.md).
 _CHUNK = 2048
 _ROWS, _COLUMNS = 64, 64
-_TINY = 1e-12
 
 
 def supports(rank: int, dtype: torch.dtype) -> bool:
@@ -51,7 +52,7 @@ def fused_mlp(
     gate_up_T2M = frozen_product(x_TI, x_fp8_TI, x_scales_T1, up_weight, None)
     xa_T2R = x_TI @ a_up_GI.t()
     hidden_TM, largest_T1, ha_TR = _activation(gate_up_T2M, xa_T2R, b_up_OR, a_down_RM)
-    hidden_fp8, scales = _to_fp8(hidden_TM, largest_T1, None) if down_weight[0].dtype == FP8 else (None, None)
+    hidden_fp8, scales = cast_rows(hidden_TM, largest_T1, None) if down_weight[0].dtype == FP8 else (None, None)
     y_TI = frozen_product(hidden_TM, hidden_fp8, scales, down_weight, None, [(ha_TR, b_down_IR.t())])
     if not keep:
         gate_up_T2M, hidden_TM = gate_up_T2M.new_empty(0), hidden_TM.new_empty(0)
@@ -103,7 +104,7 @@ def fused_mlp_backward(
     again = gate_up_T2M.numel() == 0
     if again:
         fp8 = up_weight[0].dtype == FP8
-        x_fp8, x_scales = _to_fp8(x_TI, x_TI.abs().amax(-1, keepdim=True).float(), None) if fp8 else (None, None)
+        x_fp8, x_scales = cast_rows(x_TI, x_TI.abs().amax(-1, keepdim=True).float(), None) if fp8 else (None, None)
         gate_up_T2M = frozen_product(x_TI, x_fp8, x_scales, up_weight, None)
     dhidden_TM = frozen_product_backward(grad_TI, grad_fp8_TI, grad_scales_T1, down_weight)
     gb_down_TR = grad_TI @ b_down_IR
@@ -117,7 +118,7 @@ def fused_mlp_backward(
     for member in range(2):
         outs, ranks = slice(member * width, (member + 1) * width), slice(member * rank, (member + 1) * rank)
         db_up_OR[outs] = product_float32(dgate_up_T2M[:, outs].t(), xa_T2R[:, ranks])
-    dgate_up_fp8, scales = _to_fp8(dgate_up_T2M, largest_T1, scales_O) if scales_O is not None else (None, None)
+    dgate_up_fp8, scales = cast_rows(dgate_up_T2M, largest_T1, scales_O) if scales_O is not None else (None, None)
     dx_TI = frozen_product_backward(dgate_up_T2M, dgate_up_fp8, scales, up_weight, [(gb_up_T2R, a_up_GI)])
     return dx_TI, product_float32(gb_up_T2R.t(), x_TI), db_up_OR, da_down_RM, db_down_IR
 
@@ -191,19 +192,6 @@ def _activation_backward(
         tokens, width, rank, _CHUNK, _ROWS, _COLUMNS, scales_O is not None, again, num_warps=4, num_stages=3,
     )  # fmt: skip
     return dgate_up_T2M, largest_CT.amax(0).unsqueeze(1), gb_CT2R.sum(0).to(dgate_up_T2M.dtype), hidden_TM
-
-
-def _to_fp8(x_TW: Tensor, largest_T1: Tensor, column_scales_W: Tensor | None) -> tuple[Tensor, Tensor]:
-    """As frozen.quantise_rows(x * column scales), where the largest of each row is known already."""
-    tokens, width = x_TW.shape
-    q_TW = torch.empty_like(x_TW, dtype=FP8)
-    largest_T1 = largest_T1.clamp(min=_TINY)
-    columns = 1024
-    _to_fp8_kernel[(triton.cdiv(tokens, 8), triton.cdiv(width, columns))](
-        x_TW, largest_T1, column_scales_W if column_scales_W is not None else largest_T1, q_TW,
-        tokens, width, FP8_MAX, 8, columns, column_scales_W is not None, num_warps=8,
-    )  # fmt: skip
-    return q_TW, largest_T1 / FP8_MAX
 
 
 @triton.jit
@@ -291,19 +279,3 @@ def _activation_backward_kernel(
     at = gb + (chunk * tokens + wide) * (2 * RANK) + rank[None, :]
     tl.store(at, partial_gate, mask=there[:, None])
     tl.store(at + RANK, partial_up, mask=there[:, None])
-
-
-@triton.jit
-def _to_fp8_kernel(
-    x, largest, scales, q,
-    tokens, width, MOST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SCALED: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    both = (row < tokens)[:, None] & (column < width)[None, :]
-    at = row.to(tl.int64)[:, None] * width + column[None, :]
-    value = tl.load(x + at, mask=both, other=0.0).to(tl.float32)
-    if SCALED:
-        value *= tl.load(scales + column, mask=column < width, other=0.0)[None, :]
-    value *= (MOST / tl.load(largest + row, mask=row < tokens, other=1.0))[:, None]
-    tl.store(q + at, value.to(q.dtype.element_ty), mask=both)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from seatrial.errors import UsageError
+from seatrial.model.fp8 import quantise_rows
 from seatrial.model.frozen import (
     BaseKind,
     adapted_product,
     adapted_product_backward,
     factor,
     gradient_factor,
-    quantise_rows,
 )
 from seatrial.model.group import joined, same_input, take_places
 from seatrial.model.mask import dropped
@@ -181,7 +181,7 @@ class _AdaptedProduct(torch.autograd.Function):
     def backward(ctx: Any, grad_TO: Tensor) -> tuple[Tensor | None, ...]:
         x_TI, xa_TG, a_GI, b_OR, mask_key, *weight = ctx.saved_tensors
         a, b = a_GI.to(x_TI.dtype), (b_OR * ctx.scale).to(x_TI.dtype)
-        grad_fp8, grad_scales = gradient_factor(grad_TO, weight)
+        grad_fp8, grad_scales = gradient_factor(grad_TO, weight, joined=len(ctx.out_sizes) > 1)
         low_TI = x_TI if mask_key is None else dropped(x_TI, mask_key, ctx.dropout)
         dx_TI, da_GI, db_OR, dlow_TI = adapted_product_backward(
             grad_TO, grad_fp8, grad_scales, low_TI, xa_TG, weight, a, b, ctx.out_sizes, mask_key is not None

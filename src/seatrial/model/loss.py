@@ -15,6 +15,9 @@ from seatrial.model.frozen import product_float32
 CHUNK = 2048
 """Positions whose logits exist at one time. 2,048 rows fill an H100; 128,256 logits of each take 0.5 GiB in bf16."""
 
+POSITIONS_MULTIPLE = 128
+"""What the number of positions is rounded up to on a GPU, so that products with the head have whole tiles."""
+
 CHUNK_OF_A_TRAINED_HEAD = 8192
 """Every chunk adds to a gradient of the head's own size in float32 (2 GiB): fewer chunks spare that traffic."""
 
@@ -22,7 +25,7 @@ CHUNK_OF_A_TRAINED_HEAD = 8192
 def summed_cross_entropy(hidden_SE: Tensor, head_VE: Tensor, targets_S: Tensor) -> Tensor:
     """Sum, not mean, of the cross-entropy, float32, a scalar: the caller divides by the global count of tokens.
 
-    Positions with target -100 count nothing, so that S can be rounded up to whole chunks. With S = 0 the loss is 0
+    Positions with target -100 count nothing, so that S can be rounded up. With S = 0 the loss is 0
     with a gradient of 0: a pack of padding still takes part in every collective.
     """
     loss: Tensor = _SummedCrossEntropy.apply(hidden_SE, head_VE, targets_S)  # type: ignore[no-untyped-call]
@@ -49,9 +52,9 @@ class _SummedCrossEntropy(torch.autograd.Function):
             for start in range(0, hidden.shape[0], chunk):
                 here = slice(start, start + chunk)
                 logits_CV, targets_C = hidden[here] @ head.t(), targets_S[here]
-                if trained:  # its last chunk may have any length: one piece of code for all
-                    torch._dynamo.maybe_mark_dynamic(logits_CV, 0)
-                    torch._dynamo.maybe_mark_dynamic(targets_C, 0)
+                # The last chunk may have any length: one piece of code for all.
+                torch._dynamo.maybe_mark_dynamic(logits_CV, 0)
+                torch._dynamo.maybe_mark_dynamic(targets_C, 0)
                 losses_C, dlogits_CV = gradient(logits_CV, targets_C)
                 loss += losses_C.sum()
                 torch.mm(dlogits_CV, head, out=dhidden[here])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seatrial.model.fp8 import has_fp8_units
 from seatrial.model.frozen import factor, gradient_factor
 from seatrial.model.lora import AdaptedLinear
 
@@ -59,6 +60,8 @@ def _fused(mlp: nn.Module, keep: bool) -> AdaptedMLP | None:
     silu = type(getattr(mlp, "act_fn", None)).__name__ in ("SiLU", "SiLUActivation")  # torch's, or transformers' own
     if not silu or up.bias_O is not None or down.bias_O is not None:
         return None
+    if up.kind == "fp8" and not has_fp8_units(up.weight_OI.device):
+        return None  # Triton casts to float8 only where the device does
     from seatrial.model.fused_mlp import supports
 
     dtype = torch.bfloat16 if up.kind != "dense" else up.weight_OI.dtype

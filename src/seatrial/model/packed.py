@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from seatrial.data.pack import IGNORED, Pack
 from seatrial.errors import UsageError
-from seatrial.model.loss import CHUNK, summed_cross_entropy
+from seatrial.model.loss import POSITIONS_MULTIPLE, summed_cross_entropy
 from seatrial.model.mlp import AdaptedMLP
 
 Checkpointing = Literal["none", "selective", "full"]
@@ -29,7 +29,7 @@ class PackInput:
     """A pack on the model's device. On a GPU its shapes are rounded up, so that kernels meet few of them in a training.
 
     ``longest``: tokens of the longest document, or more (:func:`attention_bounds`). The last documents may be empty.
-    ``targets_S`` fills whole chunks of the loss, with positions at its end that count nothing.
+    On a GPU ``targets_S`` has positions at its end that count nothing, to a multiple of what products like.
     """
 
     ids_T: Tensor
@@ -48,7 +48,7 @@ def pack_input(pack: Pack, device: torch.device) -> PackInput:
     rounded, longest = attention_bounds(documents, pack.max_seqlen, tokens)
     cu_seqlens = pack.cu_seqlens
     if device.type != "cpu":
-        missing = -len(targets_S) % CHUNK
+        missing = -len(targets_S) % POSITIONS_MULTIPLE
         trained_at_S, targets_S = F.pad(trained_at_S, (0, missing)), F.pad(targets_S, (0, missing), value=IGNORED)
         cu_seqlens = F.pad(cu_seqlens, (0, rounded - documents), value=tokens)
     cu_seqlens = _to(device, cu_seqlens)

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from seatrial.errors import IntegrityError
 from seatrial.hardware import GB, usable_cpus
-from seatrial.model.frozen import quantise_rows
+from seatrial.model.fp8 import quantise_rows
 from seatrial.model.full import TrainedLinear
 from seatrial.model.lora import AdaptedLinear, adapted_layers, generator, initial_a
 from seatrial.model.nf4 import nf4_row_scales, quantise_nf4

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from seatrial.model.frozen import has_fp8_units
+from seatrial.model.fp8 import has_fp8_units
 from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
 

@@ -1,0 +1,49 @@
+"""Float8 with a scale for each row: casting to it, and products of it.
+
+Shapes: T rows (tokens), K summed width, N columns, W width of a row.
+"""
+
+import torch
+from torch import Tensor
+
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
+"""Largest finite number of float8 e4m3fn (arXiv 2209.05433)."""
+SMALLEST = 1e-12
+"""What a row of zeros counts as its largest."""
+
+
+def has_fp8_units(device: torch.device) -> bool:
+    """Whether this device multiplies float8 itself. The others widen to bfloat16 first: same result, no faster."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+
+
+def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """[..., W] -> float8 of the same shape and float32 scales [..., 1] with x = q * scale, the row's largest at 448."""
+    largest = x.abs().amax(-1, keepdim=True).float().clamp(min=SMALLEST)
+    return (x.float() * (FP8_MAX / largest)).to(FP8), largest / FP8_MAX
+
+
+@torch.library.custom_op("seatrial::quantise_scaled_rows", mutates_args=())
+def quantise_scaled_rows(x_TW: Tensor, column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
+    """quantise_rows(x * column scales), opaque to torch.compile."""
+    if has_fp8_units(x_TW.device):
+        from seatrial.model.fp8_kernels import quantise_rows_of
+
+        return quantise_rows_of(x_TW.contiguous(), column_scales_W)
+    return quantise_rows(x_TW * column_scales_W)
+
+
+@quantise_scaled_rows.register_fake
+def _(x_TW: Tensor, column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
+    return x_TW.new_empty(x_TW.shape, dtype=FP8), x_TW.new_empty((x_TW.shape[0], 1), dtype=torch.float32)
+
+
+def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor | None, out: torch.dtype) -> Tensor:
+    """x y^T of two float8 matrices with a scale for each of their rows, accumulated in float32: [T, N]."""
+    if has_fp8_units(x_TK.device):
+        ones = scales_T1.new_ones(1, y_NK.shape[0]) if scales_N is None else scales_N.unsqueeze(0)
+        return torch._scaled_mm(x_TK, y_NK.t(), scales_T1, ones, out_dtype=out, use_fast_accum=True)
+    wide = torch.bfloat16 if x_TK.is_cuda else torch.float32
+    product = (x_TK.to(wide) @ y_NK.to(wide).t()).float() * scales_T1
+    return (product if scales_N is None else product * scales_N).to(out)

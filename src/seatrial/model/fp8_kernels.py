@@ -1,0 +1,74 @@
+"""Casting rows to float8 with a scale for each, on a GPU, where the compiler's own code for it takes longer.
+
+Shapes: T rows (tokens), W their width.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from seatrial.model.fp8 import FP8, FP8_MAX, SMALLEST
+
+
+def quantise_rows_of(x_TW: Tensor, column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
+    """As quantise_rows(x * column scales), each row held in registers: it is read once."""
+    tokens, width = x_TW.shape
+    q_TW = torch.empty_like(x_TW, dtype=FP8)
+    row_scales_T1 = x_TW.new_empty(tokens, 1, dtype=torch.float32)
+    columns = triton.next_power_of_2(width)
+    _quantise_rows_kernel[(tokens,)](
+        x_TW,
+        column_scales_W,
+        q_TW,
+        row_scales_T1,
+        width,
+        FP8_MAX,
+        SMALLEST,
+        columns,
+        num_warps=max(1, min(16, columns // 512)),
+    )
+    return q_TW, row_scales_T1
+
+
+def cast_rows(x_TW: Tensor, largest_T1: Tensor, column_scales_W: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As frozen.quantise_rows(x * column scales), where the largest of each row is known already."""
+    tokens, width = x_TW.shape
+    q_TW = torch.empty_like(x_TW, dtype=FP8)
+    largest_T1 = largest_T1.clamp(min=SMALLEST)
+    columns = 1024
+    _cast_rows_kernel[(triton.cdiv(tokens, 8), triton.cdiv(width, columns))](
+        x_TW, largest_T1, column_scales_W if column_scales_W is not None else largest_T1, q_TW,
+        tokens, width, FP8_MAX, 8, columns, column_scales_W is not None, num_warps=8,
+    )  # fmt: skip
+    return q_TW, largest_T1 / FP8_MAX
+
+
+@triton.jit
+def _quantise_rows_kernel(
+    x, scales, q, row_scales, width, MOST: tl.constexpr, SMALLEST: tl.constexpr, COLUMNS: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, COLUMNS)
+    inside = column < width
+    value = tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32)
+    value *= tl.load(scales + column, mask=inside, other=0.0)
+    largest = tl.maximum(tl.max(tl.abs(value), axis=0), SMALLEST)
+    tl.store(q + row * width + column, (value * (MOST / largest)).to(q.dtype.element_ty), mask=inside)
+    tl.store(row_scales + row, largest / MOST)
+
+
+@triton.jit
+def _cast_rows_kernel(
+    x, largest, scales, q,
+    tokens, width, MOST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    both = (row < tokens)[:, None] & (column < width)[None, :]
+    at = row.to(tl.int64)[:, None] * width + column[None, :]
+    value = tl.load(x + at, mask=both, other=0.0).to(tl.float32)
+    if SCALED:
+        value *= tl.load(scales + column, mask=column < width, other=0.0)[None, :]
+    value *= (MOST / tl.load(largest + row, mask=row < tokens, other=1.0))[:, None]
+    tl.store(q + at, value.to(q.dtype.element_ty), mask=both)

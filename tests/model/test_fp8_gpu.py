@@ -1,0 +1,26 @@
+"""Float8 kernels cast as the plain code does, to the bit."""
+
+import pytest
+import torch
+
+from seatrial.model.fp8 import has_fp8_units, quantise_rows, quantise_scaled_rows
+
+CUDA = torch.device("cuda", 0)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or not has_fp8_units(CUDA), reason="needs an NVIDIA GPU that multiplies float8"
+    ),
+]
+
+
+@pytest.mark.parametrize("width", [48, 768, 6144, 10240])
+def test_rows_of_a_scaled_gradient(width: int) -> None:
+    generator = torch.Generator(CUDA).manual_seed(width)
+    x_TW = torch.randn(300, width, device=CUDA, generator=generator).bfloat16()
+    x_TW[7] = 0
+    column_scales_W = torch.rand(width, device=CUDA, generator=generator)
+    q_TW, scales_T1 = quantise_scaled_rows(x_TW, column_scales_W)
+    right_TW, right_T1 = quantise_rows(x_TW * column_scales_W)
+    assert torch.equal(scales_T1, right_T1)
+    assert torch.equal(q_TW.float(), right_TW.float())
