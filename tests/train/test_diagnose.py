@@ -1,6 +1,7 @@
-"""A number that is not finite stops the run before it reaches the weights, and is traced to where it came from."""
+"""A number that is not finite never reaches the weights, and is traced to where it came from."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def poison(model: Path, tensor: str) -> None:
 
 def test_a_broken_weight_is_named(harbour: Path) -> None:
     poison(harbour / "model", "model.layers.1.mlp.down_proj.weight")
-    with pytest.raises(SeatrialError, match=r"step 1: .*first not finite: weight model\.layers\.1\.mlp\.down_proj"):
+    with pytest.raises(SeatrialError, match=r"step 3: .*first not finite: weight model\.layers\.1\.mlp\.down_proj"):
         train(settings_for(harbour))
 
 
@@ -58,7 +59,7 @@ class Breaks(nn.Module):
 def test_the_first_tensor_is_named_and_nothing_is_updated(
     harbour: Path, monkeypatch: pytest.MonkeyPatch, gradient: bool, said: str
 ) -> None:
-    """From the third step on: five packs a step. The step queued behind the bad one must not touch the weights."""
+    """From the third step on: five packs a step. Neither it nor the step queued behind it may touch the weights."""
     from seatrial.train import build
 
     made: list[Training] = []
@@ -84,13 +85,17 @@ def test_the_first_tensor_is_named_and_nothing_is_updated(
 
     monkeypatch.setattr(Checkpoints, "stage", noting)
     settings = settings_for(harbour, checkpoint={"every_steps": 2})
-    with pytest.raises(SeatrialError, match=r"step 3: .*(" + said + r").*in pack 10 \(rows \[.*on rank 0"):
+    with pytest.raises(SeatrialError, match=r"step 5: 3 steps in a row .*in pack 20 \(rows \[.*on rank 0"):
         train(settings)
     run = RunDir(settings.run.dir)
     assert [record["step"] for record in run.read_metrics()] == [1, 2]
-    assert len(saved) == 1
-    weights = {name.removeprefix("weight/"): t for name, t in saved[0].items() if name.startswith("weight/")}
-    assert all(torch.equal(made[0].trainable[name], tensor) for name, tensor in weights.items())
+    skips = [event for event in run.read_events() if event["event"] == "skip"]
+    assert [event["step"] for event in skips] == [3, 4]
+    assert re.search(r"first not finite: " + said + r".*, in pack 10 \(rows \[.*on rank 0", skips[0]["reason"])
+    assert [event["step"] for event in run.read_events() if event["event"] == "save"] == [2]
+    for copy in saved:
+        weights = {name.removeprefix("weight/"): t for name, t in copy.items() if name.startswith("weight/")}
+        assert all(torch.equal(made[0].trainable[name], tensor) for name, tensor in weights.items())
     outcome = run.read_outcome()
     assert outcome is not None
     assert outcome["status"] == "failed"
