@@ -1,10 +1,11 @@
 """Worlds of several sizes, one after another, that each load what the one before saved, check it, and save again.
 
-python -m tests.dist.checkpoint.ranks FOLDER PLACE LAYOUT SIZE...
+python -m tests.dist.checkpoint.ranks CHAINS, JSON: a list of objects with ``folder``, ``place``, ``layout``, ``sizes``.
 
 Forked from one process that has imported everything and computed nothing.
 """
 
+import json
 import os
 import socket
 import sys
@@ -74,15 +75,16 @@ def live(folder: Path, place: str, layout: str, size: int, step: int, port: int,
             dist.barrier()
 
 
-def main(folder: str, place: str, layout: str, *sizes: str) -> None:
-    for number, size in enumerate(map(int, sizes)):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        start = partial(live, Path(folder), place, layout, size, number + 1, port)
-        codes = _together([_forked(start, rank) for rank in range(size)])
-        assert not any(codes), f"{size} ranks ended with {codes}"
+def main(chains: str) -> None:
+    for chain in json.loads(chains):
+        for number, size in enumerate(chain["sizes"]):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            start = partial(live, Path(chain["folder"]), chain["place"], chain["layout"], size, number + 1, port)
+            codes = _together([_forked(start, rank) for rank in range(size)])
+            assert not any(codes), f"{chain}: {size} ranks ended with {codes}"
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

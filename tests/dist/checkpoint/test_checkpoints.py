@@ -284,3 +284,17 @@ def test_another_type_or_shape_is_refused(opened: Opener, run: RunDir) -> None:
     with pytest.raises(UsageError, match="holds no weight/b"):
         opened({**state, "weight/b": torch.zeros(1)}).load_latest()
     assert names(run) == ["step-00000001"]
+
+
+def test_rolling_back_sets_what_is_newer_aside(opened: Opener, run: RunDir) -> None:
+    state = state_of(0.0)
+    checkpoints = opened(state, keep=5)
+    save(checkpoints, state, 1, 2, 3)
+    checkpoints.stage(4)  # not known to be sound: dropped
+    assert checkpoints.roll_back(2) == {"step": 2}
+    assert float(state["step/a"]) == 2.0
+    assert names(run) == ["step-00000001", "step-00000002", "step-00000003.rolled-back"]
+    assert save(checkpoints, state, 3) == ""
+    assert checkpoints.roll_back(0) is None
+    assert "step-00000003" in names(run)
+    assert float(state["step/a"]) == 3.0

@@ -167,7 +167,7 @@ class VerifyingReader(StorageReader):
                     break
                 gathered = bytearray(size) if gathered is None else gathered
                 low, high = max(begin, at), min(begin + size, at + len(block))
-                gathered[low - begin : high - begin] = block[low - at : high - at]
+                gathered[low - begin : high - begin] = memoryview(block)[low - at : high - at]
                 if high < begin + size:
                     break
                 whole = self._tensor(waiting[0][0], gathered)

@@ -182,8 +182,8 @@ class Saver:
         free, needed = self._storage.free_bytes(), self._layout.total_bytes
         if free is not None and free < needed:
             said += (
-                f"{self._storage.label} needs {needed / GB:.3g} GB for it and has {free / GB:.3g} GB, "
-                f"{(needed - free) / GB:.3g} GB are missing; "
+                f"{self._storage.label} needs {_amount(needed)} for it and has {_amount(free)} free: "
+                f"{_amount(needed - free)} are missing; "
             )
         kept = f"the checkpoint of step {step_of(good[0])} stays" if good else "there is no checkpoint yet"
         return f"{said}{kept}, and training goes on to the next save"
@@ -196,3 +196,7 @@ class Saver:
         assert isinstance(answer, Collected)
         for name, reason in answer.corrupt:
             self._run.event("fault", what="corrupt checkpoint", checkpoint=name, reason=reason)
+
+
+def _amount(size: int) -> str:
+    return f"{size / GB:.3g} GB" if size >= GB / 10 else f"{size / 1e6:.3g} MB"

@@ -56,17 +56,17 @@ class Stage:
 
         On a GPU this returns at once; the tensors may change only after :meth:`Copied.hold`.
         """
-        if not parts:
-            return Copied()
         if self._stream is None:
-            torch._foreach_copy_(list(parts), list(tensors))
+            for part, tensor in zip(parts, tensors, strict=True):
+                part.copy_(tensor)
             return Copied()
         # Moments that the driver may move between GPU and host look like host tensors, but kernels write to them.
         if any(getattr(tensor, "is_paged", False) for tensor in tensors):
             torch.cuda.current_stream().synchronize()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            torch._foreach_copy_(list(parts), list(tensors), non_blocking=True)
+            for part, tensor in zip(parts, tensors, strict=True):
+                part.copy_(tensor, non_blocking=True)
             done = torch.cuda.Event()
             done.record()
         return Copied(done, tensors)
