@@ -30,7 +30,7 @@ from seatrial.dist.watchdog.verdict import (
     find_stall,
 )
 from seatrial.errors import SeatrialError
-from seatrial.records import Frozen
+from seatrial.records import Frozen, JsonObject
 from seatrial.rundir import RunDir
 
 LOOK_SECONDS = 0.25
@@ -44,7 +44,7 @@ ERROR_SECONDS = 12.0
 """The same after one failed with an error: a save under way may still be completed (``ABANDON_SECONDS``)."""
 
 STACK_SECONDS = 1.0
-STUCK_LAUNCHER_SECONDS = 5.0
+STUCK_LAUNCHER_SECONDS = 3.0
 RECORD_SECONDS = 3.0
 
 
@@ -83,7 +83,10 @@ def main(watched: Watched, lifeline: int) -> None:
     run = RunDir(watched.run)
     local = LocalRanks(watched.run, range(watched.first, watched.first + watched.count), watched.generation)
     ending, views = _watch(watched, run, local, lifeline)
-    ending = ending or _first_to_fail(watched, views)
+    if ending is None:  # they ended between two looks
+        ending = _death(views, Launcher(watched.launcher)) or _first_to_fail(watched, views)
+        if ending is not None and _is_recorder(watched, views):
+            _within(RECORD_SECONDS, partial(_record, watched, run, local, ending, views))
     if ending is not None and _is_recorder(watched, views):
         _within(RECORD_SECONDS, partial(_correct_outcome, watched, run, ending))
     if all(view.phase == "done" for view in views):
@@ -108,13 +111,13 @@ def _watch(watched: Watched, run: RunDir, local: LocalRanks, lifeline: int) -> t
         # Without a launcher a rank may be part of a process that lives on after it.
         said = LAST_WORDS if watched.launcher == 0 else ("done",)
         if views and all(view.has_ended or view.phase in said for view in views):
-            return ending or _death(views), views
+            return ending, views
         gossip.say(views, times.median, ending)
         if agent.is_stuck() and not agent.said:
             agent.said = True
             _within(RECORD_SECONDS, partial(run.event, "alarm", what="launcher stopped", reason=agent.reason))
         if ending is None:
-            ending = _reason_to_end(watched, local, gossip, agent, views, times.median)
+            ending = _reason_to_end(watched, local, gossip, agent, views, times.median, began)
             if ending is None:
                 continue
             over = time.monotonic() + ending.seconds
@@ -133,11 +136,10 @@ def _reason_to_end(
     agent: "Launcher",
     views: list[RankView],
     median: float | None,
+    began: float,
 ) -> Ending | None:
-    if (died := _death(views)) is not None:
+    if (died := _death(views, agent)) is not None:
         return died
-    if agent.is_gone():
-        return Ending("fault", "launcher killed", Finding(agent.reason), 0.0)
     if failed := [view for view in views if view.phase == "failed"]:
         return Ending("fault", "failed", Finding("", tuple(failed)), ERROR_SECONDS)
     if gossip.finding:
@@ -146,14 +148,16 @@ def _reason_to_end(
         return None
     local.ask_for_stacks(views)
     time.sleep(STACK_SECONDS)
-    seen = _with_stacks(local, views)
+    seen = _with_stacks(local, local.views(local.beats(), since=began))
     if watched.nodes > 1:
         gossip.exchange(seen)
     finding = find_stall([*seen, *gossip.views], median, watched.hang_seconds)
     return Ending("stall", "stall", finding, 0.0) if finding is not None else None
 
 
-def _death(views: Sequence[RankView]) -> Ending | None:
+def _death(views: Sequence[RankView], agent: "Launcher") -> Ending | None:
+    if agent.is_gone():
+        return Ending("fault", "launcher killed", Finding(agent.reason), 0.0)
     finding = find_death(views)
     return Ending("fault", "killed", finding, FAREWELL_SECONDS) if finding is not None else None
 
@@ -186,24 +190,25 @@ def _is_recorder(watched: Watched, views: Sequence[RankView]) -> bool:
 def _record(watched: Watched, run: RunDir, local: LocalRanks, ending: Ending, views: Sequence[RankView]) -> None:
     """Say what happened, with the evidence beside it, while the ranks still live."""
     finding = ending.finding
-    reason = finding.reason
+    reason, culprits = finding.reason, list(finding.culprits)
     if ending.what == "failed":
         error = first_error(watched.run, range(watched.first, watched.first + watched.count))
         reason = error.reason if error is not None else "a rank failed"
+        culprits = [view for view in culprits if error is None or view.rank == error.rank]
     where = watched.run / "stalls" / f"attempt-{watched.attempt:03d}"
-    said = {"what": ending.what, "reason": reason, "attempt": watched.attempt, "ranks": finding.ranks}
-    if finding.culprits:
-        culprit = finding.culprits[0]
+    said: JsonObject = {"what": ending.what, "reason": reason, "attempt": watched.attempt}
+    said["ranks"] = [view.rank for view in culprits]
+    for culprit in culprits[:1]:
         said |= {"step": culprit.step, "phase": culprit.phase, "host": culprit.host, "pid": culprit.pid}
     if ending.event == "stall":
         said["stacks"] = str(where.relative_to(watched.run))
-    run.event(ending.event, **said)
     if ending.event == "stall":
         where.mkdir(parents=True, exist_ok=True)
         for view in views:
             (where / f"rank-{view.rank:05d}.txt").write_text(local.stacks(view.rank) or f"{_no_stack(view)}\n")
             if (dump := local.recorder(view.rank)) is not None:
                 shutil.copy(dump, where / f"rank-{view.rank:05d}.nccl")
+    run.event(ending.event, **said)
 
 
 def _no_stack(view: RankView) -> str:
@@ -238,7 +243,7 @@ class Launcher:
     @property
     def reason(self) -> str:
         if self.is_gone():
-            return f"torchrun (process {self._pid}) was killed, and its ranks with it"
+            return f"torchrun (process {self._pid}) has ended, and its ranks with it"
         return (
             f"torchrun (process {self._pid}) is stopped (SIGSTOP): no rank that ends is started again until it goes on"
         )

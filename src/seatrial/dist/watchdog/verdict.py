@@ -33,11 +33,13 @@ STEPS_LEARNT = 5
 STEP_TIMES = 3.0
 """Times the median step, plus ``hang_seconds``: a step this long is not one any more."""
 
-LOCKED_SECONDS = 3.0
-"""Without the interpreter's lock for longer: sixty times what any of our calls keeps it."""
+LOCKED_SECONDS = 2.0
+"""Without the interpreter's lock for longer, when it is asked for every half second: somebody keeps it."""
 
 SILENT_SECONDS = 10.0
 """A node that told nothing for longer, five times what is usual, is down or cut off."""
+
+_REMEMBERED = 50
 
 LAST_WORDS = ("done", "failed")
 
@@ -116,8 +118,9 @@ class StepTimes:
     def saw(self, step: int, began: float) -> None:
         """Step ``step`` began at ``began``, in seconds of any clock."""
         if self._last is not None and step > self._last[0]:
-            self._seconds.append((began - self._last[1]) / (step - self._last[0]))
-            del self._seconds[:-50]
+            passed = step - self._last[0]
+            self._seconds.extend([(began - self._last[1]) / passed] * min(passed, _REMEMBERED))
+            del self._seconds[:-_REMEMBERED]
         if self._last is None or step != self._last[0]:
             self._last = step, began
 
