@@ -1,5 +1,6 @@
 """What is measured and what is concluded from it: values, intervals, verdicts, and JSON lines on disk."""
 
+import errno
 import json
 import math
 import os
@@ -86,10 +87,17 @@ def final_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one record as one line in a single write, so that a reader never sees half of it unless we are killed."""
-    line = json.dumps(record, ensure_ascii=False, allow_nan=True) + "\n"
+    """Append one record as one line in a single write, so that a reader never sees half of it unless we are killed.
+
+    Raises:
+        OSError: the disk is full; nothing was appended.
+    """
+    line = (json.dumps(record, ensure_ascii=False, allow_nan=True) + "\n").encode()
     with path.open("ab", buffering=0) as file:
-        file.write(line.encode())
+        begin = file.tell()
+        if file.write(line) != len(line):  # a disk that fills takes what fits
+            file.truncate(begin)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def read_jsonl(path: Path) -> Iterator[JsonObject]:

@@ -1,12 +1,15 @@
 """The run directory: the one contract between whatever trains and whatever shows, evaluates or exports it."""
 
+import errno
 import fcntl
 import json
 import os
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +22,8 @@ class RunDir:
     """Names of everything a run leaves behind. Creating the value touches no disk."""
 
     path: Path
+    _waiting: list[tuple[Path, JsonObject]] = field(default_factory=list, init=False, compare=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, compare=False, repr=False)
 
     @property
     def settings(self) -> Path:
@@ -78,7 +83,20 @@ class RunDir:
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append to ``events.jsonl``; ``time`` is seconds since the epoch."""
-        append_jsonl(self.events, {"event": kind, "time": time.time(), **fields})
+        self.append(self.events, {"event": kind, "time": time.time(), **fields})
+
+    def append(self, path: Path, record: JsonObject) -> None:
+        """Append to a record file. While the disk is full, records wait in memory for the next call: none is lost."""
+        with self._lock:
+            self._waiting.append((path, record))
+            try:
+                while self._waiting:
+                    append_jsonl(*self._waiting[0])
+                    del self._waiting[0]
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                print(f"{path}: {error.strerror}; {len(self._waiting)} records wait", file=sys.stderr)  # noqa: T201
 
     def read_events(self) -> list[JsonObject]:
         return list(read_jsonl(self.events))

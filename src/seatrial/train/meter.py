@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 
 from seatrial.dist.plan import Shape
 from seatrial.hardware import GIB
-from seatrial.records import append_jsonl
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.ceiling import gemm_ceilings
@@ -133,7 +132,7 @@ class Meter:
             rank_skew=skew,
             slowest_rank=slowest,
         )
-        append_jsonl(self._run.metrics, asdict(record))
+        self._run.append(self._run.metrics, asdict(record))
         self._say(record)
         return record
 

@@ -219,16 +219,30 @@ def test_a_save_that_fails_is_told_and_the_next_one_succeeds(opened: Opener, run
     assert "step 2 was not saved" in events["alarm"]["reason"]
 
 
-def test_a_killed_writer_is_named_and_replaced(opened: Opener, run: RunDir) -> None:
+def test_a_writer_killed_at_work_is_named_and_replaced(opened: Opener, run: RunDir) -> None:
     state = state_of(0.0)
     checkpoints = opened(state)
     save(checkpoints, state, 1)
+    os.kill(checkpoints.writer_pid, signal.SIGSTOP)  # so that it cannot be done before it is killed
     checkpoints.stage(2)
-    os.kill(checkpoints.writer_pid, signal.SIGKILL)
     checkpoints.write({"step": 2})
+    time.sleep(0.1)
+    os.kill(checkpoints.writer_pid, signal.SIGKILL)
     assert "was killed by SIGKILL" in checkpoints.wait()
     assert save(checkpoints, state, 3) == ""
     assert names(run) == ["step-00000001", "step-00000003"]
+
+
+def test_a_writer_that_is_dead_is_replaced_before_it_is_missed(opened: Opener) -> None:
+    state = state_of(0.0)
+    checkpoints = opened(state)
+    save(checkpoints, state, 1)
+    dead = checkpoints.writer_pid
+    os.kill(dead, signal.SIGKILL)
+    while "Z (zombie)" not in Path(f"/proc/{dead}/status").read_text():
+        time.sleep(0.001)
+    assert save(checkpoints, state, 2) == ""
+    assert checkpoints.writer_pid != dead
 
 
 def test_a_writer_that_hangs_is_given_up(opened: Opener, run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

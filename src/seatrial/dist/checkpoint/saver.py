@@ -168,8 +168,8 @@ class Saver:
 
     def _give_up(self, staged: Staged, temporary: str, reason: str) -> None:
         """Clean up after a save that failed, and say so; training goes on from what it has."""
+        self._ask(Discard(temporary))  # first of all: on a full disk there is no room to say anything
         self._run.event("save_failed", step=staged.step, reason=reason)
-        self._ask(Discard(temporary))
         try:
             said = self._alarm(staged.step, reason)
         except (OSError, SeatrialError) as error:

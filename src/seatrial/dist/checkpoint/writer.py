@@ -4,9 +4,7 @@ A process, not a thread: a thread would take the interpreter's lock from the one
 ``python -m seatrial.dist.checkpoint.writer`` is started by :mod:`seatrial.dist.checkpoint.process` and ends with it.
 """
 
-import ctypes
 import mmap
-import os
 import signal
 import sys
 import threading
@@ -28,9 +26,9 @@ from seatrial.dist.checkpoint.work import (
     explain,
     write,
 )
+from seatrial.dist.orphan import die_with
 from seatrial.errors import SeatrialError
 
-_PR_SET_PDEATHSIG = 1
 _ALIVE_SECONDS = 0.5
 # Sent to all processes of a job; what to do about them is the trainer's to decide, and it needs us for the last save.
 _NOT_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -94,14 +92,6 @@ class _Pulse:
     def send(self, result: Any) -> None:
         with self._lock:
             self._trainer.send(result)
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill us when the thread that started us ends; elsewhere than on Linux the closed socket does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
