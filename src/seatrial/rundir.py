@@ -96,7 +96,9 @@ class RunDir:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                print(f"{path}: {error.strerror}; {len(self._waiting)} records wait", file=sys.stderr)  # noqa: T201
+                waiting = len(self._waiting)
+                if waiting.bit_count() == 1:  # of 1, 2, 4, ...: not at every step
+                    print(f"{path}: {error.strerror}; {waiting} records wait", file=sys.stderr)  # noqa: T201
 
     def read_events(self) -> list[JsonObject]:
         return list(read_jsonl(self.events))
