@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seatrial.settings import GuardSettings
-from seatrial.train.guard import Fault, Health, Skipped, after_rollback, as_progress, health_of, judge, spike
+from seatrial.train.guard import Fault, Health, Skipped, after_rollback, as_progress, judge, of_progress, spike
 
 SETTINGS = GuardSettings(window_steps=8)
 
@@ -117,7 +117,7 @@ def _simulated(wrong: dict[int, float], data: st.DataObject) -> tuple[Health, fr
             kills -= 1
             step = max(saved)
             text, weights = saved[step]
-            health = health_of(json.loads(text))
+            _, health = of_progress(json.loads(text))
             continue
         loss = wrong.get(step, 1.0 + 0.01 * (step % 3))
         health, fault = judge(health, Told(step, loss), SETTINGS)
@@ -129,7 +129,7 @@ def _simulated(wrong: dict[int, float], data: st.DataObject) -> tuple[Health, fr
                 return None
             saved = {done: each for done, each in saved.items() if done <= max(possible)}
             text, weights = saved[max(possible)]
-            health = after_rollback(health, health_of(json.loads(text)), fault, step=step)
+            health = after_rollback(health, of_progress(json.loads(text))[1], fault, step=step)
             step = max(possible)
             continue
         step += 1
@@ -142,4 +142,4 @@ def _simulated(wrong: dict[int, float], data: st.DataObject) -> tuple[Health, fr
 
 def test_what_is_remembered_survives_a_checkpoint() -> None:
     health = Health((1.5, 0.1 + 0.2), 1, 2, (Skipped(3, 7, "why"), Skipped(9, 9, "again")))
-    assert health_of(json.loads(json.dumps(as_progress(5, health)))) == health
+    assert of_progress(json.loads(json.dumps(as_progress(5, health)))) == (5, health)

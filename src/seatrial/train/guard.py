@@ -122,11 +122,11 @@ def as_progress(done: int, health: Health) -> JsonObject:
     return {"step": done, "health": asdict(health)}
 
 
-def health_of(progress: JsonObject) -> Health:
-    """What :func:`as_progress` wrote."""
+def of_progress(progress: JsonObject) -> tuple[int, Health]:
+    """What :func:`as_progress` was given."""
     health = progress["health"]
     skipped = tuple(Skipped(**window) for window in health["skipped"])
-    return Health(tuple(health["losses"]), health["bad_in_a_row"], health["rollbacks"], skipped)
+    return progress["step"], Health(tuple(health["losses"]), health["bad_in_a_row"], health["rollbacks"], skipped)
 
 
 def _rollback(health: Health, first_bad: int, why: str) -> Fault:

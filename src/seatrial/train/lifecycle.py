@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from typing import Literal
 
 import torch.distributed as dist
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel
 
 from seatrial.dist.checkpoint.manifest import first_difference
 from seatrial.dist.parallel import whole
+from seatrial.dist.plan import Choice
 from seatrial.dist.world import World
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
@@ -22,8 +24,16 @@ from seatrial.provenance import provenance
 from seatrial.records import write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.train.exact import Exactness
+from seatrial.train.layout import as_event
 from seatrial.train.origin import begin_again
+from seatrial.train.packs import RankPacks
 from seatrial.train.saving import settings_that_matter
+from seatrial.train.step import Training
+
+
+NO_TIME = "run.grace_seconds leaves too little time for it"
+"""Why a save was not begun."""
 
 
 @contextmanager
@@ -85,6 +95,20 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
     attempt = 1 + [event["event"] for event in run.read_events()].count("start")
     run.event("start", attempt=attempt, world_size=world.size, device=str(world.device.type), pids=list(pids))
     return attempt
+
+
+def tell_beginning(
+    run: RunDir, training: Training, packs: RankPacks, choice: Choice, exactness: Exactness, *, step: int, attempt: int
+) -> None:
+    """What is about to be trained, how, and from which step: the first rank says it."""
+    if not training.world.is_first:
+        return
+    run.event("layout", **as_event(choice))
+    run.event("loaded", **asdict(training.filled))
+    run.event("exact", promise=exactness.promise, why=exactness.why)
+    run.event("data", **packs.as_event())
+    if step:
+        run.event("resume", step=step, attempt=attempt)
 
 
 def end_with(failure: str, done: int, steps: int, why_stopped: str) -> None:

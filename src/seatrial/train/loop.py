@@ -4,21 +4,20 @@ Shapes: B = 1, T tokens of a pack, S trained positions among them.
 """
 
 from collections import deque
-from dataclasses import asdict
 from pathlib import Path
 
 from seatrial.dist.checkpoint.checkpoints import Checkpoints
-from seatrial.dist.stop import stop_requests
 from seatrial.dist.watchdog.start import watched_rank
 from seatrial.dist.world import joined_world
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.stop import stop_requests
 from seatrial.train.build import build_training, make_fast, prepare_kernels, refuse_leaking_attention
 from seatrial.train.exact import choose_exactness, use_kernels
 from seatrial.train.fingerprint import bits_fingerprint
-from seatrial.train.guard import Health, as_progress, health_of, judge
-from seatrial.train.layout import announce, as_event, choose_layout
-from seatrial.train.lifecycle import end_with, open_run, write_result
+from seatrial.train.guard import Health, as_progress, judge, of_progress
+from seatrial.train.layout import announce, choose_layout
+from seatrial.train.lifecycle import NO_TIME, end_with, open_run, tell_beginning, write_result
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
 from seatrial.train.origin import start_from
@@ -29,9 +28,7 @@ from seatrial.train.step import QueuedStep, on_device, queue_step
 
 
 def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = None) -> None:
-    """Train to the end, resuming from the newest valid checkpoint. All ranks run this.
-
-    Leaves an adapter (or a whole model) in the run directory.
+    """Train to the end, from the newest valid checkpoint to an adapter or a whole model. All ranks run this.
 
     Args:
         fresh: begin again; a run that is there is moved aside.
@@ -45,9 +42,10 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
     run = RunDir(settings.run.dir)
     with (
         joined_world(timeout_seconds=settings.run.timeout_seconds) as world,
-        stop_requests(run.stop_file) as stop,
+        stop_requests(run.stop_file, at_once=True) as stop,
         open_run(run, settings, world, fresh=fresh) as attempt,
         watched_rank(run.path, world, attempt=attempt, hang_seconds=settings.run.hang_seconds) as heartbeat,
+        stop.answered(),
     ):
         heartbeat.phase("data")
         packs = plan_packs(settings, world)  # the same rows, in the same order, on every rank
@@ -76,25 +74,17 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
             progress = checkpoints.load_latest()
             if progress is None and fork is not None:
                 start_from(checkpoints, RunDir(fork), run, world, as_progress(0, Health()))
-            done = int(progress["step"]) if progress is not None else 0
-            health = health_of(progress) if progress is not None else Health()
-            if world.is_first:
-                run.event("layout", **as_event(choice))
-                run.event("loaded", **asdict(training.filled))
-                run.event("exact", promise=exactness.promise, why=exactness.why)
-                run.event("data", **packs.as_event())
-                if done:
-                    run.event("resume", step=done, attempt=attempt)
+            first, health = (0, Health()) if progress is None else of_progress(progress)
+            tell_beginning(run, training, packs, choice, exactness, step=first, attempt=attempt)
 
             heartbeat.phase("compile")
             refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
             meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt) if world.is_first else None
-            inputs = on_device(packs.of_steps(health.steps(done, steps)), world.device)
+            inputs = on_device(packs.of_steps(health.steps(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()
-            stopping, own_seconds = False, 0.0
-            first = done
+            done, stopping, own_seconds = first, False, 0.0
 
             while done < steps:
                 heartbeat.phase("step" if done > first else "compile", done)
@@ -106,6 +96,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                     trained_tokens=packs.work(done).trained_tokens,
                     learning_rate=learning_rate(done, steps, settings.optimizer),
                     stop=bool(stop.reason),
+                    hurried=not stop.has_time_for(checkpoints.expected_seconds, settings.run.grace_seconds),
                     own_seconds=own_seconds,
                     heartbeat=heartbeat,
                     save_due=checkpoints.due_by_time(),
@@ -118,20 +109,22 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                 # The device has this step to do while the host reads how the one before it went.
                 while len(unread) > (0 if done == steps or stopping else 1):
                     report = unread.popleft().read()
+                    stop.from_now_on_between_steps()
                     stopping, own_seconds = stopping or report.stopping, report.own_seconds
                     health, fault = judge(health, report, settings.guard)
                     if fault is not None:
+                        heartbeat.phase("restore", report.step)
                         health, done = recover(fault, health, report, settings.guard, training, packs, checkpoints, run)
-                        done = health.next_step(done)  # what was queued behind it changed nothing that stays
                         inputs = on_device(packs.of_steps(health.steps(done, steps)), world.device)
-                        unread.clear()
+                        unread.clear()  # what was queued behind it changed nothing that stays
                     elif meter is not None:
                         meter.write(report, learning_rate(report.step, steps, settings.optimizer))
                     reached = health.next_step(report.step + 1)
                     checkpoints.confirm(reached, as_progress(reached, health), report.save_due, report.saving)
 
                 if done == steps or stopping:
-                    failure = checkpoints.save(done, as_progress(done, health))
+                    hurried = report.hurried and done < steps
+                    failure = NO_TIME if hurried else checkpoints.save(done, as_progress(done, health))
                     end_with(failure, done, steps, stop.reason or "asked on another rank")
                 elif unread:
                     checkpoints.stage_if_due(done)

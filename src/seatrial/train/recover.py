@@ -5,7 +5,7 @@ from seatrial.errors import SeatrialError
 from seatrial.rundir import RunDir
 from seatrial.settings import GuardSettings
 from seatrial.train.diagnose import first_non_finite
-from seatrial.train.guard import Fault, Health, after_rollback, health_of
+from seatrial.train.guard import Fault, Health, after_rollback, of_progress
 from seatrial.train.packs import RankPacks
 from seatrial.train.step import StepReport, Training
 
@@ -20,7 +20,7 @@ def recover(
     checkpoints: Checkpoints,
     run: RunDir,
 ) -> tuple[Health, int]:
-    """Leave the weights to go on with, and say what happened: health from now on, and how many steps they have.
+    """Leave the weights to go on with, and say what happened: health from now on, and which step is the next.
 
     Collective.
 
@@ -47,7 +47,9 @@ def recover(
     progress = checkpoints.roll_back(fault.to)
     if progress is None:
         raise SeatrialError(f"step {done}: {why}; there is no checkpoint from before training went wrong to go back to")
+    loaded_step, loaded = of_progress(progress)
     if first:
         skipped = [fault.to * count, done * count - 1]
-        run.event("rollback", step=done, to=fault.to, loaded=progress["step"], packs=skipped, reason=why)
-    return after_rollback(health, health_of(progress), fault, step=report.step), int(progress["step"])
+        run.event("rollback", step=done, to=fault.to, loaded=loaded_step, packs=skipped, reason=why)
+    health = after_rollback(health, loaded, fault, step=report.step)
+    return health, health.next_step(loaded_step)
