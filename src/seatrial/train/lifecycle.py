@@ -32,10 +32,6 @@ from seatrial.train.saving import settings_that_matter
 from seatrial.train.step import Training
 
 
-NO_TIME = "run.grace_seconds leaves too little time for it"
-"""Why a save was not begun."""
-
-
 @contextmanager
 def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool = False) -> Iterator[int]:
     """Take the run directory, yield the number of this attempt (from 1), and write down how it ended.
