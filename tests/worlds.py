@@ -1,7 +1,8 @@
 """Trainings in worlds of several sizes, each a real group of processes, forked from one that has imported everything.
 
 python -m tests.worlds JSON, with JSON a list of objects: ``config`` (a settings file), ``processes``, and optionally
-``kill_at``: the first process kills itself, by SIGKILL, when it has written the record of that step.
+``kill_at``: the first process kills itself, by SIGKILL, when it has written the record of that step; ``fails``: the
+training is to end with an error.
 """
 
 import json
@@ -17,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-Breaking = Callable[[], None]
-"""What a process does to itself before it trains."""
+Breaking = Callable[[dict[str, Any]], None]
+"""What a process does to itself before it trains, given the object of its training."""
 
 
 def run_worlds(trainings: Sequence[dict[str, Any]], *, module: str = "tests.worlds") -> None:
@@ -44,7 +45,8 @@ def main(breaking: Breaking | None = None) -> None:
         start = partial(_train, training, port, breaking)
         codes = _together([_forked(start, rank) for rank in range(training["processes"])])
         ended_well = all(code == 0 for code in codes)
-        assert ended_well == (training.get("kill_at") is None), f"{training}: {codes}"
+        shall = training.get("kill_at") is None and not training.get("fails")
+        assert ended_well == shall, f"{training}: {codes}"
 
 
 def _train(training: dict[str, Any], port: int, breaking: Breaking | None, rank: int) -> None:
@@ -61,7 +63,7 @@ def _train(training: dict[str, Any], port: int, breaking: Breaking | None, rank:
     if rank == 0 and kill_at is not None:
         threading.Thread(target=_kill_at, args=(settings.run.dir, kill_at), daemon=True).start()
     if breaking is not None:
-        breaking()
+        breaking(training)
     train(settings)
 
 

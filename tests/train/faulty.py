@@ -1,11 +1,9 @@
 """Trainings in which chosen packs go wrong, whichever rank computes them: python -m tests.train.faulty JSON.
 
-As tests.worlds. FAULTS in the environment is JSON, pairs of a pack's position and what becomes of it: ``nan`` or
-``inf`` in the gradient of an adapter, or a number that the loss is multiplied with.
+As tests.worlds, with ``faults``: pairs of a pack's position and what becomes of it, ``nan`` or ``inf`` in the gradient
+of an adapter, or a number that the loss is multiplied with.
 """
 
-import json
-import os
 import sys
 from typing import Any
 
@@ -17,12 +15,12 @@ from tests.worlds import main
 NAMED = "model.layers.1.mlp.down_proj.b_OR"
 
 
-def break_packs() -> None:
+def break_packs(training: dict[str, Any]) -> None:
     """In this process, before it trains."""
     from seatrial.train import build, diagnose, step
     from seatrial.train.packs import RankPacks
 
-    faults: dict[int, Any] = dict(json.loads(os.environ["FAULTS"]))
+    faults: dict[int, Any] = dict(training["faults"])
     coming: list[int] = []  # positions of the packs that are computed next; -1: one of padding, that fills up a step
     now: list[Any] = [None]
     positions_of, pack_loss, make_fast = RankPacks.positions, step.pack_loss, build.make_fast
