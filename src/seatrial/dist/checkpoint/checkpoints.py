@@ -1,6 +1,7 @@
 """The checkpoints of one run: staged between two steps, made durable in the background, found again at the start."""
 
 import secrets
+import statistics
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,7 +105,7 @@ class Checkpoints:
             stall_seconds=stall_seconds,
         )
         self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._ready = self._thread.submit(self._saver.get_ready)
+        self._pinned = self._thread.submit(self._memory.pin)  # seconds, while the model is compiled
         self._staged: Staged | None = None
         self._pending: Future[str] | None = None
         self._last_staged = Staged(0, -1, Copied(), 0.0, time.monotonic())
@@ -151,6 +152,11 @@ class Checkpoints:
         if self._staged is not None and self._staged.step == step:
             self.write(progress)
 
+    @property
+    def expected_seconds(self) -> float:
+        """What a save takes, by those so far; 0 before the first. The first rank knows."""
+        return statistics.median(self._saver.save_seconds or [0.0])
+
     def stage_if_due(self, step: int) -> None:
         """Stage when it is time, by steps or by the clock, and the memory for the copy is free on every rank.
 
@@ -181,7 +187,7 @@ class Checkpoints:
         began = time.monotonic()
         assert self._staged is None, "what was staged before is to be written first"
         self.wait()
-        self._ready.result()
+        self._pinned.result()
         self._due = self._memory_free = False
         self._heartbeat.phase("save.stage", step)
         copied = self._memory.copy(self._parts, self._sources())
@@ -242,7 +248,7 @@ class Checkpoints:
         """
         self.wait()
         self.copied.hold()
-        self._ready.result()
+        self._saver.wait_until_warm()
 
         def choose() -> Manifest | None:
             return newest(self._storage, self._run, self._identity, at_most=at_most)

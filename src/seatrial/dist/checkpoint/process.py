@@ -33,6 +33,7 @@ class WriterProcess:
                 process_group=0,
             )
         self._connection = ours
+        self._heard_of = False
 
     @property
     def pid(self) -> int:
@@ -44,7 +45,8 @@ class WriterProcess:
 
     def wait_until_warm(self) -> None:
         """Until it has started; should it not, the first task says why."""
-        self._connection.poll(_START_SECONDS)
+        if not self._heard_of:
+            self._heard_of = self._connection.poll(_START_SECONDS)
 
     def ask(self, task: Write | Commit | Collect | Discard, *, stall_seconds: float) -> Any:
         """What the task returned, or :class:`Failed`, also when the process died or did nothing for ``stall_seconds``.
@@ -54,6 +56,7 @@ class WriterProcess:
         try:
             self._connection.send(task)
             while self._connection.poll(stall_seconds):
+                self._heard_of = True
                 answer = self._connection.recv()
                 if not isinstance(answer, Alive):
                     return answer

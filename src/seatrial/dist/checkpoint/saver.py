@@ -73,9 +73,8 @@ class Saver:
         """Process id of what writes for this rank."""
         return self._writer.pid
 
-    def get_ready(self) -> None:
-        """Pin the memory and wait for the writing process, before the first copy."""
-        self._memory.pin()
+    def wait_until_warm(self) -> None:
+        """Until the writing process has started, so that the first save does not wait for that."""
         self._writer.wait_until_warm()
 
     def make_durable(self, staged: Staged, progress: JsonObject) -> str:
