@@ -3,8 +3,9 @@
 from seatrial.accept import nvml
 from seatrial.accept.checks import collectives, cpu, fabric, gpu, gpu_compute, gpu_link, gpu_memory, host, storage
 from seatrial.accept.checks.gpu_load import Gpu
-from seatrial.accept.checks.ranks import NcclChoice, StepFacts
+from seatrial.accept.checks.ranks import StepFacts
 from seatrial.accept.facts import Facts
+from seatrial.accept.nccl_log import read_nccl_log
 
 MIB = 2**20
 H200S = tuple(Gpu(index=i, name="NVIDIA H200", uuid=f"GPU-{i:08x}-0000-0000-0000-000000000000") for i in range(8))
@@ -44,6 +45,10 @@ UNDER_LOAD = nvml.UnderLoad(
     xids=(),
 )
 GIB_4 = 4 * 2**30
+NCCL_LOG = f"""\
+node-1:2211:2298 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+node-1:2211:2211 [0] NCCL INFO AllReduce: {GIB_4} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..23}}
+"""
 
 
 def steps(ranks: int, busbw_gb_per_s: float) -> tuple[StepFacts, ...]:
@@ -135,14 +140,14 @@ HEALTHY: dict[str, Facts] = {
         ranks=2,
         gpu_names=(),
         steps=(StepFacts(collective="all_reduce", size_bytes=16 * MIB, seconds=(0.012,) * 5, wrong=0),),
-        choice=NcclChoice(transports=(), algorithms={}),
+        choice=read_nccl_log(""),
     ),
     "collectives.nccl": collectives.RanksFacts(
         backend="nccl",
         ranks=8,
         gpu_names=tuple(one.name for one in H200S),
         steps=steps(8, 366.2),
-        choice=NcclChoice(transports=("P2P",), algorithms={f"AllReduce {GIB_4}": "RING"}),
+        choice=read_nccl_log(NCCL_LOG),
     ),
     "storage.space": storage.SpaceFacts(directory="/scratch", total_gib=1000.0, free_gib=500.0, free_inodes=10**6),
     "storage.disk": storage.DiskFacts(

@@ -78,7 +78,7 @@ def holes(draw: st.DrawFn) -> tuple[str, JsonObject, str]:
 
 
 def _is_judged_list(name: str, path: Path) -> bool:
-    shown = {"sm_clock_mhz", "power_w", "temperature_c", "transports", "bf16_gflop_per_s"}
+    shown = {"sm_clock_mhz", "power_w", "temperature_c", "transports", "bf16_gflop_per_s", "adapters"}
     unused = {"gpu.pcie": {"clock_reasons"}, "gpu.gemm_bf16": {"pcie_generation", "pcie_width"}}
     unused["gpu.gemm_fp8"] = unused["gpu.gemm_bf16"]
     return path[-1] not in shown | unused.get(name, set())

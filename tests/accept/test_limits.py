@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from seatrial.accept import catalogue, cpu_limits, gpu_limits, limits
+from seatrial.accept import busbw, catalogue, cpu_limits, gpu_kinds, gpu_limits, limits
 from seatrial.accept.catalogue import LADDER
 from seatrial.accept.limits import Limit, lint
 from seatrial.errors import SettingsError
 from seatrial.records import Verdict
 
-EVERY = (*cpu_limits.CPU_LIMITS, *gpu_limits.GPU_LIMITS)
+EVERY = (*cpu_limits.CPU_LIMITS, *gpu_limits.GPU_LIMITS, *busbw.built_in_limits(gpu_kinds.KINDS))
 
 
 def test_the_lint_finds_nothing() -> None:
@@ -46,7 +46,7 @@ def test_without_a_floor_a_number_is_recorded() -> None:
     assert lint([recorded]) == []
 
 
-H200_MEMORY = gpu_limits.MEMORY_COPY[gpu_limits.H200]
+H200_MEMORY = gpu_limits.MEMORY_COPY[gpu_kinds.H200]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ H200_MEMORY = gpu_limits.MEMORY_COPY[gpu_limits.H200]
     [
         (replace(H200_MEMORY, fail=2.333, warn=None), "under half the reference"),  # MB/s taken for GB/s
         (replace(H200_MEMORY, fail=5000.0, warn=5000.0, reference=5200.0), "above the bound"),
-        (replace(H200_MEMORY, fail=4300.0, warn=4300.0), "demands more than the reference"),
+        (replace(H200_MEMORY, fail=4400.0, warn=4400.0), "demands more than the reference"),
         (replace(H200_MEMORY, warn=1.0), "demands more than the reference"),
         (replace(H200_MEMORY, source=" "), "no source"),
         (replace(H200_MEMORY, arithmetic=""), "no source or no arithmetic"),
@@ -69,14 +69,18 @@ def test_the_lint_refuses(wrong: Limit, complaint: str) -> None:
 
 def test_bounds_agree_with_the_data_sheets() -> None:
     """Dense rates at the boost clock of NVIDIA's data sheets, scaled to the highest clock."""
-    assert gpu_limits.H100.bf16_tflop_per_s() == pytest.approx(989.4 * 1.98 / 1.83, rel=0.001)
-    assert gpu_limits.A100.bf16_tflop_per_s() == pytest.approx(312, rel=0.001)
-    assert gpu_limits.H100.fp8_tflop_per_s() == pytest.approx(1978.9 * 1.98 / 1.83, rel=0.001)
-    assert gpu_limits.A100.fp8_tflop_per_s() is None
-    assert gpu_limits.H100.memory_gb_per_s == pytest.approx(3352, rel=0.001)
-    assert gpu_limits.H200.memory_gb_per_s == pytest.approx(4917, rel=0.001)
-    assert gpu_limits.A100.memory_gb_per_s == pytest.approx(2039, rel=0.001)
-    assert gpu_limits.H200.nvlink_total_gb_per_s == 450
+    assert gpu_kinds.H100.bf16_tflop_per_s() == pytest.approx(989.4 * 1.98 / 1.83, rel=0.001)
+    assert gpu_kinds.A100.bf16_tflop_per_s() == pytest.approx(312, rel=0.001)
+    assert gpu_kinds.H100.fp8_tflop_per_s() == pytest.approx(1978.9 * 1.98 / 1.83, rel=0.001)
+    assert gpu_kinds.A100.fp8_tflop_per_s() is None
+    assert gpu_kinds.H100.memory_gb_per_s == pytest.approx(3352, rel=0.001)
+    assert gpu_kinds.H200.memory_gb_per_s == pytest.approx(4917, rel=0.001)
+    assert gpu_kinds.A100.memory_gb_per_s == pytest.approx(2039, rel=0.001)
+    assert gpu_kinds.L40S.bf16_tflop_per_s() == pytest.approx(362.05 * 2.52 / 2.49, rel=0.001)
+    assert gpu_kinds.L40S.memory_gb_per_s == 864
+    assert gpu_kinds.H100_NVL.memory_gb_per_s == pytest.approx(3938, rel=0.001)
+    assert gpu_kinds.A100_PCIE.memory_gb_per_s == pytest.approx(1935, rel=0.001)
+    assert gpu_kinds.H200.nvlink_total_gb_per_s == 450
     assert gpu_limits.pcie_gb_per_s(5, 16) == pytest.approx(63.0, rel=0.001)
     assert gpu_limits.pcie_gb_per_s(4, 16) == pytest.approx(31.5, rel=0.001)
     assert gpu_limits.pcie_gb_per_s(1, 16) == pytest.approx(4.0)
@@ -85,20 +89,23 @@ def test_bounds_agree_with_the_data_sheets() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("NVIDIA H100 80GB HBM3", gpu_limits.H100),
-        ("NVIDIA H200", gpu_limits.H200),
-        ("NVIDIA A100-SXM4-80GB", gpu_limits.A100),
-        ("NVIDIA B200", gpu_limits.B200),
-        ("NVIDIA H100 PCIe", None),
-        ("NVIDIA H100 NVL", None),
-        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 80GB HBM3", gpu_kinds.H100),
+        ("NVIDIA H200", gpu_kinds.H200),
+        ("NVIDIA A100-SXM4-80GB", gpu_kinds.A100),
+        ("NVIDIA B200", gpu_kinds.B200),
+        ("NVIDIA H100 PCIe", gpu_kinds.H100_PCIE),
+        ("NVIDIA H100 NVL", gpu_kinds.H100_NVL),
+        ("NVIDIA H200 NVL", gpu_kinds.H200_NVL),
+        ("NVIDIA A100 80GB PCIe", gpu_kinds.A100_PCIE),
+        ("NVIDIA L40S", gpu_kinds.L40S),
+        ("NVIDIA L40", None),
         ("NVIDIA A100-SXM4-40GB", None),
         ("NVIDIA GeForce RTX 4090", None),
         ("", None),
     ],
 )
-def test_only_the_same_part_has_the_limits(name: str, kind: gpu_limits.GpuKind | None) -> None:
-    assert gpu_limits.kind_of(name) is kind
+def test_only_the_same_part_has_the_limits(name: str, kind: gpu_kinds.GpuKind | None) -> None:
+    assert gpu_kinds.kind_of(name) is kind
 
 
 def own_limits(tmp_path: Path, text: str) -> limits.Limits:
@@ -113,17 +120,17 @@ def test_own_limits_replace_the_built_in_ones_and_add_those_of_unknown_parts(tmp
         """
 limits:
   bf16 GEMM on H100 SXM: {fail: 740, warn: 760, source: "contract, annex B"}
-  memory copy on NVIDIA L40S: {fail: 600, source: own node, unit: GB/s, bound: 864}
+  memory copy on NVIDIA L4: {fail: 200, source: own node, unit: GB/s, bound: 300}
 """,
     )
     contract = gpu_limits.limit_for(own, gpu_limits.BF16_GEMM, "bf16 GEMM", "NVIDIA H100 80GB HBM3")
     assert contract is not None
     assert contract.judge(735.0, "x")[0] is Verdict.FAIL
     assert contract.judge(750.0, "x")[0] is Verdict.WARN
-    assert contract.bound == gpu_limits.BF16_GEMM[gpu_limits.H100].bound
+    assert contract.bound == gpu_limits.BF16_GEMM[gpu_kinds.H100].bound
     assert contract.source == "contract, annex B"
-    unknown = gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA L40S")
-    assert unknown is not None and unknown.judge(590.0, "x")[0] is Verdict.FAIL
+    unknown = gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA L4")
+    assert unknown is not None and unknown.judge(190.0, "x")[0] is Verdict.FAIL
     assert gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA T4") is None
     assert gpu_limits.limit_for(own, gpu_limits.MEMORY_COPY, "memory copy", "NVIDIA H200") is H200_MEMORY
 

@@ -107,7 +107,7 @@ def no_gpus(facts: Any) -> None:
         ("gpu.memory_bandwidth", of(0, gb_per_s=[3500.0] * 5), Verdict.FAIL, "GPU 0 (GPU-00000000)"),
         ("gpu.memory_bandwidth", of(0, gb_per_s=[9600.0] * 5), Verdict.INCONCLUSIVE, "physical bound of 4917"),
         ("gpu.memory_bandwidth", of(0, gb_per_s=[4300.0] * 3), Verdict.INCONCLUSIVE, "3 samples"),
-        ("gpu.memory_bandwidth", rename_all("NVIDIA L40S"), Verdict.WARN, "no floor is known for NVIDIA L40S"),
+        ("gpu.memory_bandwidth", rename_all("NVIDIA L4"), Verdict.WARN, "no floor is known for NVIDIA L4"),
         ("gpu.memory_patterns", of(4, wrong=1), Verdict.FAIL, "GPU 4 (GPU-00000004): 1 words"),
         ("gpu.memory_patterns", of(4, tested_gib=0.0), Verdict.INCONCLUSIVE, "makes no sense"),
         ("gpu.gemm_bf16", of(7, tflop_per_s=[600.0] * 5), Verdict.FAIL, "GPU 7 (GPU-00000007)"),
@@ -127,7 +127,7 @@ def no_gpus(facts: Any) -> None:
         ("gpu.same_bits", lambda f: f["tallies"].pop("2"), Verdict.INCONCLUSIVE, "not every GPU"),
         ("fabric.nvlink", of(3, active=17), Verdict.FAIL, "17 of 18"),
         ("fabric.nvlink", of(3, active=None), Verdict.INCONCLUSIVE, "tells of no NVLink"),
-        ("fabric.nvlink", rename_all("NVIDIA L40S"), Verdict.PASS, "8 GPUs with 18 NVLinks"),
+        ("fabric.nvlink", rename_all("NVIDIA L4"), Verdict.PASS, "8 GPUs with 18 NVLinks"),
     ],
 )
 def test_judges(check: str, change: Change, verdict: Verdict, says: str) -> None:

@@ -2,7 +2,16 @@
 
 import platform
 
-from seatrial.accept import cpu_limits, gpu_limits
+from seatrial.accept import cpu_limits
+from seatrial.accept.busbw import (
+    LARGE_MESSAGE_BYTES,
+    Collective,
+    Layout,
+    built_in_limits,
+    busbw_gb_per_s,
+    expected_busbw,
+    shown_bytes,
+)
 from seatrial.accept.check import (
     MIN_SAMPLES,
     Check,
@@ -15,21 +24,23 @@ from seatrial.accept.check import (
     percentile,
 )
 from seatrial.accept.checks.gpu_load import cuda_gpus
-from seatrial.accept.checks.ranks import Backend, Collective, NcclChoice, Step, StepFacts, busbw_gb_per_s, run_on_ranks
+from seatrial.accept.checks.ranks import Backend, Step, StepFacts, run_on_ranks
 from seatrial.accept.facts import Facts
-from seatrial.accept.limits import Limits
+from seatrial.accept.gpu_kinds import KINDS, GpuKind, kind_of
+from seatrial.accept.limits import Limit, Limits
+from seatrial.accept.nccl_log import NcclChoice, judge_transport
 from seatrial.records import Measurement, Verdict
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-OTHERS: tuple[Collective, ...] = ("all_gather", "reduce_scatter", "all_to_all", "broadcast")
+OTHERS: tuple[Collective, ...] = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 LOOPBACK_STEPS: tuple[Step, ...] = (
     *((collective, MIB) for collective in OTHERS),
     *(("all_reduce", size) for size in (8, 4 * KIB, MIB, 16 * MIB)),
 )
-NCCL_STEPS: tuple[Step, ...] = (
-    *(("all_reduce", size) for size in (8, 64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB, 4 * GIB)),
-    *((collective, size) for collective in OTHERS for size in (MIB, GIB)),
-)
+SMALL_SIZES = (8, 4 * KIB, 64 * KIB, MIB, 16 * MIB)
+LARGE_SIZES = (128 * MIB, GIB, 4 * GIB, 16 * GIB)
+LONG_SECONDS = 8.0
+"""From so many seconds on there is time for 16 GiB, and for every size of every collective."""
 
 
 class RanksFacts(Facts):
@@ -47,9 +58,22 @@ def measure_loopback(request: Request) -> RanksFacts:
     return RanksFacts(backend="gloo", ranks=2, gpu_names=(), steps=steps, choice=choice)
 
 
+def nccl_steps(free_bytes: int, seconds: float) -> tuple[Step, ...]:
+    """From 8 B to 16 GiB, as far as three buffers fit the memory of the fullest GPU; all-reduce last and whole."""
+    sizes = [size for size in (*SMALL_SIZES, *LARGE_SIZES) if 3 * size <= free_bytes]
+    long = seconds >= LONG_SECONDS
+    if not long:
+        sizes = [size for size in sizes if size <= LARGE_MESSAGE_BYTES]
+    others = sizes if long else [size for size in sizes if size in (MIB, GIB, LARGE_MESSAGE_BYTES)]
+    return (*((name, size) for name in OTHERS for size in others), *(("all_reduce", size) for size in sizes))
+
+
 def measure_nccl(request: Request) -> RanksFacts:
+    import torch
+
     gpus = cuda_gpus()
-    steps, choice = run_on_ranks("nccl", len(gpus), NCCL_STEPS, request.seconds)
+    free_bytes = min(torch.cuda.mem_get_info(gpu.index)[0] for gpu in gpus)
+    steps, choice = run_on_ranks("nccl", len(gpus), nccl_steps(free_bytes, request.seconds), request.seconds)
     names = tuple(gpu.name for gpu in gpus)
     return RanksFacts(backend="nccl", ranks=len(gpus), gpu_names=names, steps=steps, choice=choice)
 
@@ -69,7 +93,7 @@ def judge_results(facts: RanksFacts) -> list[Finding]:
         return [(Verdict.INCONCLUSIVE, f"{len(facts.steps)} collectives over {facts.ranks} rank(s) answer nothing")]
     findings: list[Finding] = []
     for step in facts.steps:
-        name = f"{step.collective} of {step.size_bytes} B"
+        name = f"{step.collective} of {shown_bytes(step.size_bytes)}"
         if len(step.seconds) < MIN_SAMPLES or not all(0 < s < float("inf") for s in step.seconds) or step.wrong < 0:
             findings.append((Verdict.INCONCLUSIVE, f"{name} was not timed"))
         elif step.wrong:
@@ -78,30 +102,56 @@ def judge_results(facts: RanksFacts) -> list[Finding]:
 
 
 def judge_nccl(facts: RanksFacts, limits: Limits) -> Judgement:
-    """The floor of an all-reduce depends on the algorithm that NCCL chose, so its log is read before judging."""
+    """What a collective should do depends on how NCCL does it, so its log is read before anything is judged."""
     findings = judge_results(facts)
-    kinds = {gpu_limits.kind_of(name) for name in facts.gpu_names}
+    kinds = {kind_of(name) for name in facts.gpu_names}
     kind = kinds.pop() if len(kinds) == 1 else None
-    detours = [transport for transport in facts.choice.transports if transport != "P2P"]
-    if kind and detours:
-        findings.append((Verdict.FAIL, f"NCCL went by {' and '.join(detours)} between GPUs that NVLink connects"))
-    large = [s for s in facts.steps if s.collective == "all_reduce" and s.size_bytes >= gpu_limits.LARGE_MESSAGE_BYTES]
-    if not large or facts.ranks < 2:
+    linked = kind is not None and kind.nvlinks > 0 and not kind.bridged
+    findings += judge_transport(facts.choice, nodes=1, linked=linked, rdma_ports=0)
+    if facts.ranks > 1:
+        judged = [judge_step(facts, step, kind, limits) for step in facts.steps]
+        findings += [finding for finding in judged if finding[0] is not Verdict.SKIPPED]
+    if not any(step.collective == "all_reduce" and step.size_bytes >= LARGE_MESSAGE_BYTES for step in facts.steps):
         findings.append((Verdict.INCONCLUSIVE, "no all-reduce was large enough to be judged"))
-        return conclude(findings, step_measurements(facts))
-    step = large[-1]
-    algorithm = facts.choice.algorithms.get(f"AllReduce {step.size_bytes}")
+    return conclude(findings, step_measurements(facts), when_passed=summary(facts))
+
+
+def judge_step(facts: RanksFacts, step: StepFacts, kind: GpuKind | None, limits: Limits) -> Finding:
+    """One collective of one size, by the model or by the user's own limit for large messages."""
+    algorithm = facts.choice.algorithm(step.collective, step.size_bytes, facts.ranks)
     rates = _busbw(facts, step)
-    built_in = gpu_limits.ALL_REDUCE.get((kind, facts.ranks, algorithm)) if kind and algorithm else None
+    limit = _limit_of(facts, step, algorithm, kind, limits)
+    if limit is not None:
+        return judge_rate(limit, rates, f"{facts.ranks} GPUs, {algorithm}")
+    by = algorithm or "an algorithm NCCL did not tell"
     names = " and ".join(sorted(set(facts.gpu_names)))
-    own = limits.named(f"all-reduce busbw by {algorithm}, {facts.ranks} x {names}")
-    limit = limits.of(built_in) if built_in else own
-    shown = f"all-reduce busbw {percentile(rates, 50):.4g} GB/s by {algorithm or 'an algorithm NCCL did not tell'}"
-    if limit is None:
-        findings.append((Verdict.WARN, f"{shown} (recorded, not judged: no floor for {facts.ranks} x {names})"))
-    else:
-        findings.append(judge_rate(limit, rates, f"{facts.ranks} GPUs, {algorithm}"))
-    return conclude(findings, step_measurements(facts))
+    shown = f"{step.collective} of {shown_bytes(step.size_bytes)}: busbw {percentile(rates, 50):.4g} GB/s by {by}"
+    if step.size_bytes < LARGE_MESSAGE_BYTES:
+        return Verdict.SKIPPED, f"{shown} (recorded, not judged)"
+    return Verdict.WARN, f"{shown} (recorded, not judged: no model for {facts.ranks} x {names})"
+
+
+def _limit_of(
+    facts: RanksFacts, step: StepFacts, algorithm: str | None, kind: GpuKind | None, limits: Limits
+) -> Limit | None:
+    names = kind.name if kind else " and ".join(sorted(set(facts.gpu_names)))
+    if step.size_bytes >= LARGE_MESSAGE_BYTES:
+        plain = step.collective.replace("_", "-")
+        own = limits.named(f"{plain} busbw by {algorithm}, {facts.ranks} x {names}")
+        if own:
+            return own
+    if kind is None or algorithm is None:
+        return None
+    layout = Layout(kind=kind, ranks=facts.ranks, linked=not kind.bridged or "P2P" in facts.choice.transports)
+    return expected_busbw(layout, step.collective, algorithm, step.size_bytes)
+
+
+def summary(facts: RanksFacts) -> str:
+    """One line for a healthy machine: the rate of the largest message of each collective."""
+    largest = {step.collective: step for step in sorted(facts.steps, key=lambda step: step.size_bytes)}
+    rates = [f"{name} {percentile(_busbw(facts, step), 50):.4g}" for name, step in largest.items()]
+    exact = f"results exact over {facts.ranks} ranks"
+    return f"{exact}; busbw of the largest messages in GB/s: {', '.join(rates)}"
 
 
 def step_measurements(facts: RanksFacts) -> list[Measurement]:
@@ -109,7 +159,7 @@ def step_measurements(facts: RanksFacts) -> list[Measurement]:
     numbers = []
     where = f"{platform.node()}, {facts.ranks} {facts.backend} ranks"
     for step in facts.steps:
-        label = f"{step.collective} {step.size_bytes} B"
+        label = f"{step.collective} {shown_bytes(step.size_bytes)}"
         numbers.append(measurement(f"{label} busbw", _busbw(facts, step), "GB/s", where))
         numbers.append(measurement(f"{label} time", step.seconds, "s", where))
         p99, n = percentile(step.seconds, 99), len(step.seconds)
@@ -139,7 +189,7 @@ CHECKS = (
         facts=RanksFacts,
         measure=measure_nccl,
         judge=judge_nccl,
-        limits=tuple(gpu_limits.ALL_REDUCE.values()),
+        limits=built_in_limits(KINDS),
         needs_gpus=2,
         share=4.0,
     ),

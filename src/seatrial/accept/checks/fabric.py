@@ -7,6 +7,7 @@ from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, 
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_gpu_rate, timed
 from seatrial.accept.facts import Facts
+from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limits
 from seatrial.hardware import GB
 from seatrial.records import Measurement, Verdict
@@ -35,8 +36,8 @@ def judge_nvlinks(facts: NvlinkFacts, limits: Limits) -> Judgement:
     most = max((found.active or 0 for found in facts.gpus), default=0)
     for found in facts.gpus:
         where = label(found.gpu.index, found.gpu.uuid)
-        kind = gpu_limits.kind_of(found.gpu.name)
-        expected = kind.nvlinks if kind else most
+        kind = kind_of(found.gpu.name)
+        expected = kind.nvlinks if kind and not kind.bridged else most
         if found.active is None:
             verdict = Verdict.INCONCLUSIVE if expected else Verdict.WARN
             findings.append((verdict, f"{where}: the driver tells of no NVLink"))
@@ -95,9 +96,9 @@ def judge_peers(facts: PeerFacts, limits: Limits) -> Judgement:
     numbers = []
     for pair in facts.pairs:
         where = f"{label(pair.source.index, pair.source.uuid)} to GPU {pair.target.index}"
-        kind = gpu_limits.kind_of(pair.source.name)
+        kind = kind_of(pair.source.name)
         limit = gpu_limits.limit_for(limits, gpu_limits.PEER_COPY, "peer copy", pair.source.name)
-        if kind and not pair.direct:
+        if kind and kind.nvlinks and not kind.bridged and not pair.direct:
             findings.append((Verdict.FAIL, f"{where}: no direct access: NVLink or fabric manager is down"))
         verdict, text = judge_gpu_rate(limit, pair.gb_per_s, "peer copy", "GB/s", pair.source)
         findings.append((verdict, f"to GPU {pair.target.index}, {text}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from seatrial.accept import nvml
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude
 from seatrial.accept.facts import Facts
-from seatrial.accept.gpu_limits import kind_of
+from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limits
 from seatrial.records import Measurement, Verdict
 

@@ -7,6 +7,7 @@ from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, 
 from seatrial.accept.checks.gpu import label
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_fleet, judge_gpu_rate, span, timed
 from seatrial.accept.facts import Facts
+from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limits
 from seatrial.hardware import GB
 from seatrial.records import Verdict
@@ -91,7 +92,7 @@ def _judge_link(found: PcieGpu, where: str) -> Finding:
     fastest = max(found.host_to_device_gb_per_s, default=0.0)
     if generation in gpu_limits.PCIE_GT_PER_S and fastest > gpu_limits.pcie_gb_per_s(generation, width):
         return Verdict.SKIPPED, f"{shown} is what a virtual bus shows: {fastest:.1f} GB/s do not fit through it"
-    verdict = Verdict.FAIL if gpu_limits.kind_of(found.gpu.name) else Verdict.WARN
+    verdict = Verdict.FAIL if kind_of(found.gpu.name) else Verdict.WARN
     return verdict, f"{shown} under load, but the GPU can do Gen{best.generation} x{best.width}"
 
 

@@ -1,26 +1,27 @@
 """Collectives on ranks that are processes of this machine: started, checked for exact results, and timed.
 
-Shapes: buffer_N is a flat fp32 buffer of N elements on one rank, part_P one of its P = N / ranks element shares.
+Shapes: whole_N is a flat fp32 buffer of N elements on one rank, part_P one of its P = N / ranks element shares.
 """
 
 import os
-import re
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
+from seatrial.accept import nccl_log
+from seatrial.accept.busbw import Collective
 from seatrial.accept.check import MIN_SAMPLES
 from seatrial.accept.facts import Facts
-from seatrial.hardware import GB
+from seatrial.accept.nccl_log import NcclChoice, read_nccl_log
 
 if TYPE_CHECKING:
     import torch
 
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 Backend = Literal["gloo", "nccl"]
 Step = tuple[Collective, int]
 """A collective and its size in bytes, counted as nccl-tests does."""
@@ -30,16 +31,6 @@ MAX_REPEATS = 2000
 TIMEOUT = timedelta(seconds=60)
 
 
-def busbw_gb_per_s(collective: Collective, size_bytes: int, seconds: float, ranks: int) -> float:
-    """Bus bandwidth, comparable between collectives and numbers of ranks (nccl-tests doc/PERFORMANCE.md).
-
-    ``size_bytes`` is the rank's whole buffer; for all_gather its output, for reduce_scatter its input.
-    """
-    share = (ranks - 1) / ranks
-    factor = {"all_reduce": 2 * share, "broadcast": 1.0}.get(collective, share)
-    return size_bytes / seconds * factor / GB
-
-
 class StepFacts(Facts):
     """``seconds``: per repeat, the slowest rank. ``wrong``: elements that are not exact, over all ranks."""
 
@@ -47,23 +38,6 @@ class StepFacts(Facts):
     size_bytes: int
     seconds: tuple[float, ...]
     wrong: int
-
-
-class NcclChoice(Facts):
-    """What NCCL chose, by its own log: transports between ranks, and the algorithm by collective and bytes."""
-
-    transports: tuple[str, ...]
-    algorithms: dict[str, str]
-
-
-def read_nccl_log(log: str) -> NcclChoice:
-    """``... via P2P/CUMEM/read`` of each channel, and ``AllReduce: 4096 Bytes -> Algo RING proto LL ...``."""
-    transports = set(re.findall(r"Channel \d+(?:/\d+)? : .* via (NET/\w+|\w+)", log))
-    chosen = re.findall(r"(\w+): (\d+) Bytes -> Algo (\w+) proto \w+", log)
-    return NcclChoice(
-        transports=tuple(sorted(transports)),
-        algorithms={f"{function} {size}": algorithm.upper() for function, size, algorithm in chosen},
-    )
 
 
 def run_on_ranks(
@@ -106,7 +80,7 @@ def _rank(rank: int, backend: Backend, ranks: int, steps: tuple[Step, ...], seco
 
 def _set_environment(backend: Backend, log: str) -> None:
     if backend == "nccl":
-        os.environ |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,TUNING", "NCCL_DEBUG_FILE": log}
+        os.environ |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": nccl_log.SUBSYSTEMS, "NCCL_DEBUG_FILE": log}
         return
     # Gloo else resolves the host's name, which many containers cannot.
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
@@ -119,91 +93,136 @@ def _take_step(collective: Collective, size_bytes: int, device: "torch.device", 
     import torch.distributed as dist
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    elements = size_bytes // 4 if collective == "all_reduce" else size_bytes // 4 // ranks * ranks
-    buffer_N = torch.empty(elements, device=device)
-    part_P = torch.empty(0 if collective == "all_reduce" else elements // ranks, device=device)
-    received_N = torch.empty(elements if collective == "all_to_all" else 0, device=device)
-    call: Callable[[], object] = {
-        "all_reduce": lambda: dist.all_reduce(buffer_N),
-        "all_gather": lambda: dist.all_gather_into_tensor(buffer_N, part_P),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part_P, buffer_N),
-        "all_to_all": lambda: dist.all_to_all_single(received_N, buffer_N),
-        "broadcast": lambda: dist.broadcast(buffer_N, src=0),
-    }[collective]
-    wrong = torch.tensor([_wrong_elements(collective, call, buffer_N, part_P, received_N, rank, ranks)], device=device)
+    buffers = Buffers.made(collective, size_bytes, ranks, device)
+    call = calls(buffers, rank, ranks)[collective]
+    wrong = torch.tensor([wrong_elements(collective, call, buffers, rank, ranks)], device=device)
     dist.all_reduce(wrong)
-    _time(call, buffer_N, WARM_UP)
+    _time(call, buffers, WARM_UP)
     # The number of repeats is fixed from one timed round that all ranks agree on, so that all make as many calls.
-    pace = torch.tensor([max(_time(call, buffer_N, 3))], device=device)
+    pace = torch.tensor([max(_time(call, buffers, 3))], device=device)
     dist.all_reduce(pace, op=dist.ReduceOp.MAX)
-    durations = torch.tensor(
-        _time(call, buffer_N, int(min(max(seconds / pace.item(), MIN_SAMPLES), MAX_REPEATS))), device=device
-    )
+    repeats = int(min(max(seconds / pace.item(), MIN_SAMPLES), MAX_REPEATS))
+    durations = torch.tensor(_time(call, buffers, repeats), device=device)
     dist.all_reduce(durations, op=dist.ReduceOp.MAX)
     return StepFacts(
-        collective=collective, size_bytes=elements * 4, seconds=tuple(durations.tolist()), wrong=int(wrong.item())
+        collective=collective,
+        size_bytes=len(buffers.whole_N) * 4,
+        seconds=tuple(durations.tolist()),
+        wrong=int(wrong.item()),
     )
 
 
-def _wrong_elements(
-    collective: Collective,
-    call: Callable[[], object],
-    buffer_N: "torch.Tensor",
-    part_P: "torch.Tensor",
-    received_N: "torch.Tensor",
-    rank: int,
-    ranks: int,
-) -> int:
-    """Elements of the result that differ from the expected small integers, which fp32 holds exactly."""
+@dataclass(frozen=True)
+class Buffers:
+    """What a collective reads and writes; those that it does not need are empty."""
+
+    whole_N: "torch.Tensor"
+    part_P: "torch.Tensor"
+    received_N: "torch.Tensor"
+
+    @classmethod
+    def made(cls, collective: Collective, size_bytes: int, ranks: int, device: "torch.device") -> Self:
+        import torch
+
+        in_parts = collective in ("all_gather", "reduce_scatter", "all_to_all")
+        elements = size_bytes // 4 // ranks * ranks if in_parts else size_bytes // 4
+        return cls(
+            whole_N=torch.empty(elements, device=device),
+            part_P=torch.empty(elements // ranks if in_parts else 0, device=device),
+            received_N=torch.empty(elements if collective in ("all_to_all", "send_recv") else 0, device=device),
+        )
+
+
+def calls(buffers: Buffers, rank: int, ranks: int) -> dict[Collective, Callable[[], object]]:
+    """How each collective is called. ``send_recv`` sends to the next rank and receives from the one before, at once."""
+    import torch.distributed as dist
+
+    def send_recv() -> None:
+        pair = [
+            dist.P2POp(dist.isend, buffers.whole_N, (rank + 1) % ranks),
+            dist.P2POp(dist.irecv, buffers.received_N, (rank - 1) % ranks),
+        ]
+        for work in dist.batch_isend_irecv(pair):
+            work.wait()
+
+    return {
+        "all_reduce": lambda: dist.all_reduce(buffers.whole_N),
+        "all_gather": lambda: dist.all_gather_into_tensor(buffers.whole_N, buffers.part_P),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(buffers.part_P, buffers.whole_N),
+        "all_to_all": lambda: dist.all_to_all_single(buffers.received_N, buffers.whole_N),
+        "broadcast": lambda: dist.broadcast(buffers.whole_N, src=0),
+        "send_recv": send_recv,
+    }
+
+
+COMPARED_AT_ONCE = 1 << 26
+"""Elements: what is expected is computed piece by piece, so that buffers may fill most of the memory."""
+
+
+def wrong_elements(collective: Collective, call: Callable[[], object], buffers: Buffers, rank: int, ranks: int) -> int:
+    """Elements of the result that differ from the expected small integers, which fp32 holds exactly.
+
+    What rank r contributes at position p is (p (r + 1) + 31 r) mod 251, so that every rank, position and order shows;
+    251 is prime, so that no period meets the size of a chunk. Sums stay under 2^24 up to 66,000 ranks.
+    """
+    whole_N, part_P, received_N = buffers.whole_N, buffers.part_P, buffers.received_N
+    share = len(part_P)
+    everyone = range(ranks)
+    if collective == "all_gather":
+        _fill(part_P, rank * share, [rank])
+    else:
+        _fill(whole_N, 0, [rank])
+    call()
+    match collective:
+        case "all_reduce":
+            return _differing(whole_N, 0, everyone)
+        case "reduce_scatter":
+            return _differing(part_P, rank * share, everyone)
+        case "broadcast":
+            return _differing(whole_N, 0, [0])
+        case "send_recv":
+            return _differing(received_N, 0, [(rank - 1) % ranks])
+        case "all_gather":
+            return sum(_differing(block, r * share, [r]) for r, block in enumerate(whole_N.split(share)))
+        case "all_to_all":
+            return sum(_differing(block, rank * share, [r]) for r, block in enumerate(received_N.split(share)))
+
+
+def _contributions(first: int, like: "torch.Tensor", of_ranks: Sequence[int]) -> "torch.Tensor":
     import torch
 
-    def contribution(first: int, count: int, of_rank: int) -> "torch.Tensor":
-        """Integers 0 to 250 by position and rank; 251 is prime, so that no period meets the size of a chunk."""
-        position = torch.arange(first, first + count, dtype=torch.int32, device=buffer_N.device).remainder_(251)
-        return position.mul_(of_rank + 1).add_(31 * of_rank).remainder_(251)
-
-    elements, share = len(buffer_N), len(part_P)
-    if collective == "all_gather":
-        part_P.copy_(contribution(rank * share, share, rank))
-    else:
-        buffer_N.copy_(contribution(0, elements, rank))
-    call()
-    if collective == "all_reduce":
-        return _differing(buffer_N, _total(contribution, 0, elements, ranks))
-    if collective == "reduce_scatter":
-        return _differing(part_P, _total(contribution, rank * share, share, ranks))
-    if collective == "broadcast":
-        return _differing(buffer_N, contribution(0, elements, 0))
-    result, first = (buffer_N, None) if collective == "all_gather" else (received_N, rank * share)
-    return sum(
-        _differing(block, contribution(other * share if first is None else first, share, other))
-        for other, block in enumerate(result.split(share))
-    )
-
-
-def _total(
-    contribution: "Callable[[int, int, int], torch.Tensor]", first: int, count: int, ranks: int
-) -> "torch.Tensor":
-    total = contribution(first, count, 0)
-    for other in range(1, ranks):
-        total += contribution(first, count, other)
+    start = first % 251
+    position = torch.arange(start, start + len(like), dtype=torch.int32, device=like.device).remainder_(251)
+    total = torch.zeros_like(position)
+    for rank in of_ranks:
+        total += (position * ((rank + 1) % 251)).add_(31 * rank % 251).remainder_(251)
     return total
 
 
-def _differing(found: "torch.Tensor", expected: "torch.Tensor") -> int:
+def _fill(values: "torch.Tensor", first: int, of_ranks: Sequence[int]) -> None:
+    for offset in range(0, len(values), COMPARED_AT_ONCE):
+        piece = values[offset : offset + COMPARED_AT_ONCE]
+        piece.copy_(_contributions(first + offset, piece, of_ranks))
+
+
+def _differing(found: "torch.Tensor", first: int, of_ranks: Sequence[int]) -> int:
     import torch
 
-    return int(torch.ne(found, expected).sum())
+    wrong = 0
+    for offset in range(0, len(found), COMPARED_AT_ONCE):
+        piece = found[offset : offset + COMPARED_AT_ONCE]
+        wrong += int(torch.ne(piece, _contributions(first + offset, piece, of_ranks)).sum())
+    return wrong
 
 
-def _time(call: Callable[[], object], buffer_N: "torch.Tensor", repeats: int) -> list[float]:
+def _time(call: Callable[[], object], buffers: Buffers, repeats: int) -> list[float]:
     """Seconds of each call: by events on the stream on a GPU, by the clock otherwise."""
     import torch
 
-    if buffer_N.device.type == "cuda":
+    if buffers.whole_N.device.type == "cuda":
         marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
         for start, stop in marks:
-            buffer_N.fill_(1.0)  # sums of sums would overflow
+            buffers.whole_N.fill_(1.0)  # sums of sums would overflow
             start.record()
             call()
             stop.record()
@@ -211,7 +230,7 @@ def _time(call: Callable[[], object], buffer_N: "torch.Tensor", repeats: int) ->
         return [float(start.elapsed_time(stop)) / 1000 for start, stop in marks]
     seconds = []
     for _ in range(repeats):
-        buffer_N.fill_(1.0)
+        buffers.whole_N.fill_(1.0)
         begin = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - begin)
