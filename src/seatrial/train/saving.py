@@ -14,7 +14,7 @@ from seatrial.model.adapter import CONFIG, WEIGHTS, adapter_config, peft_name
 from seatrial.model.load import model_directory
 from seatrial.model.lora import adapters_by_layer
 from seatrial.records import JsonObject
-from seatrial.settings import TrainSettings
+from seatrial.settings import GuardSettings, TrainSettings
 
 ADAPTER = "adapter"
 """Folder of a checkpoint that PEFT loads."""
@@ -27,6 +27,7 @@ _FREE_TO_CHANGE = {
     "model": {"activation_checkpointing"},
     "parallel": {"plan", "shard_size"},
     "checkpoint": {"every_steps", "mtbf_hours", "dir", "keep"},
+    "guard": set(GuardSettings.model_fields),  # of a run that failed by them, they are what one would change
 }
 
 
