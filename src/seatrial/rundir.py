@@ -1,9 +1,7 @@
 """The run directory: the one contract between whatever trains and whatever shows, evaluates or exports it."""
 
 import errno
-import fcntl
 import json
-import os
 import sys
 import threading
 import time
@@ -13,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seatrial.errors import UsageError
+from seatrial.errors import SeatrialError, UsageError
+from seatrial.lock import Holder, locked
 from seatrial.records import JsonObject, append_jsonl, drop_torn_line, read_jsonl, write_json
 
 
@@ -122,19 +121,31 @@ class RunDir:
         return outcome
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the directory for this process; a second run in it is refused. The kernel frees it on any death."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise UsageError(
-                    f"{self.path} is in use by process {holder}; stop it or choose another run.dir"
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
+    def locked(self) -> Iterator[Holder | None]:
+        """Hold the directory for this process; a second run in it is refused (:func:`seatrial.lock.locked`).
+
+        A holder on another node gives a sign of life through its watchdog.
+        """
+        with locked(self.path, self._first_node_said) as before:
+            yield before
+
+    def node_report(self, node: int) -> Path:
+        """What a node told the others last of its ranks."""
+        return self.path / "heartbeats" / f"node-{node:05d}.json"
+
+    def _first_node_said(self) -> str:
+        try:
+            return self.node_report(0).read_text()
+        except OSError:
+            return ""
+
+    def exit_code(self, launcher_code: int, before: JsonObject | None) -> int:
+        """What a launcher whose command ended with ``launcher_code`` must end with: torchrun makes a 1 of every code.
+
+        Args:
+            before: the outcome that was there before it began, which is not that of this command.
+        """
+        outcome = self.read_outcome()
+        if outcome is not None and outcome != before:
+            return int(outcome["exit_code"])
+        return SeatrialError.exit_code if launcher_code == 1 or launcher_code < 0 else launcher_code

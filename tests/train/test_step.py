@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from seatrial.data.pack import Pack
-from seatrial.dist.stop import StopRequest
 from seatrial.errors import Preempted
 from seatrial.model.packed import PackInput
 from seatrial.rundir import RunDir
+from seatrial.stop import StopRequest
 from seatrial.train.loop import train
 from seatrial.train.meter import skew_of
 from seatrial.train.step import on_device

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seatrial.dist.stop import stop_requests
 from seatrial.errors import IntegrityError, Preempted, SeatrialError
 from seatrial.records import JsonObject, write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.stop import stop_requests
 
 _POLL_SECONDS = 0.5
 # torchrun gives its workers this long to save; it is their collective timeout too.

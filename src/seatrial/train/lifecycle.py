@@ -31,6 +31,9 @@ from seatrial.train.packs import RankPacks
 from seatrial.train.saving import settings_that_matter
 from seatrial.train.step import Training
 
+NO_TIME = "run.grace_seconds leaves too little time for it"
+"""Why the save of a run that was asked to stop was not begun."""
+
 
 @contextmanager
 def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool = False) -> Iterator[int]:
@@ -111,10 +114,10 @@ def end_with(failure: str, done: int, steps: int, why_stopped: str) -> None:
     """After the last save of this attempt, which ``failure`` kept from being committed; empty: nothing did.
 
     Raises:
-        Preempted: stopped before the last step.
+        Preempted: stopped before the last step, or its save was not begun.
         SeatrialError: all steps are done and the work of the last ones is not safe.
     """
-    if done < steps:
+    if done < steps or failure == NO_TIME:
         saved = f"could not save step {done} of {steps}: {failure}" if failure else f"saved step {done} of {steps}"
         raise Preempted(f"{saved} ({why_stopped})")
     if failure:

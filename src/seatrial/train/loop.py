@@ -7,17 +7,17 @@ from collections import deque
 from pathlib import Path
 
 from seatrial.dist.checkpoint.checkpoints import Checkpoints
-from seatrial.dist.stop import stop_requests
 from seatrial.dist.watchdog.start import watched_rank
 from seatrial.dist.world import joined_world
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.stop import stop_requests
 from seatrial.train.build import build_training, make_fast, prepare_kernels, refuse_leaking_attention
 from seatrial.train.exact import choose_exactness, use_kernels
 from seatrial.train.fingerprint import bits_fingerprint
 from seatrial.train.guard import Health, as_progress, judge, of_progress
 from seatrial.train.layout import announce, choose_layout
-from seatrial.train.lifecycle import end_with, open_run, tell_beginning, write_result
+from seatrial.train.lifecycle import NO_TIME, end_with, open_run, tell_beginning, write_result
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
 from seatrial.train.origin import start_from
@@ -42,9 +42,10 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
     run = RunDir(settings.run.dir)
     with (
         joined_world(timeout_seconds=settings.run.timeout_seconds) as world,
-        stop_requests(run.stop_file) as stop,
+        stop_requests(run.stop_file, at_once=True) as stop,
         open_run(run, settings, world, fresh=fresh) as attempt,
         watched_rank(run.path, world, attempt=attempt, hang_seconds=settings.run.hang_seconds) as heartbeat,
+        stop.answered(),
     ):
         heartbeat.phase("data")
         packs = plan_packs(settings, world)  # the same rows, in the same order, on every rank
@@ -68,8 +69,6 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
             heartbeat=heartbeat,
             stall_seconds=settings.run.timeout_seconds,
         ) as checkpoints:
-            # Where we left off.
-            heartbeat.phase("restore")
             progress = checkpoints.load_latest()
             if progress is None and fork is not None:
                 start_from(checkpoints, RunDir(fork), run, world, as_progress(0, Health()))
@@ -95,6 +94,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                     trained_tokens=packs.work(done).trained_tokens,
                     learning_rate=learning_rate(done, steps, settings.optimizer),
                     stop=bool(stop.reason),
+                    hurried=not stop.has_time_for(checkpoints.expected_seconds, settings.run.grace_seconds),
                     own_seconds=own_seconds,
                     heartbeat=heartbeat,
                     save_due=checkpoints.due_by_time(),
@@ -107,10 +107,10 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                 # The device has this step to do while the host reads how the one before it went.
                 while len(unread) > (0 if done == steps or stopping else 1):
                     report = unread.popleft().read()
+                    stop.from_now_on_between_steps()
                     stopping, own_seconds = stopping or report.stopping, report.own_seconds
                     health, fault = judge(health, report, settings.guard)
                     if fault is not None:
-                        heartbeat.phase("restore", report.step)
                         health, done = recover(fault, health, report, settings.guard, training, packs, checkpoints, run)
                         inputs = on_device(packs.of_steps(health.steps(done, steps)), world.device)
                         unread.clear()  # what was queued behind it changed nothing that stays
@@ -120,7 +120,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                     checkpoints.confirm(reached, as_progress(reached, health), report.save_due, report.saving)
 
                 if done == steps or stopping:
-                    failure = checkpoints.save(done, as_progress(done, health))
+                    failure = checkpoints.save(done, as_progress(done, health)) if not report.hurried else NO_TIME
                     end_with(failure, done, steps, stop.reason or "asked on another rank")
                 elif unread:
                     checkpoints.stage_if_due(done)

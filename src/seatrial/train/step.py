@@ -58,15 +58,17 @@ class Training:
 class StepReport:
     """What all ranks know of a step once its device work has ended.
 
-    ``save_due`` and ``saving``: some rank asked for a checkpoint, or still had one under way. ``rank_seconds``: of each
-    rank, the time of its own forward and backward passes in the step before, 0 when there was none. ``seconds`` and
-    ``data_seconds`` (laying out packs on the host, hidden unless it nears ``seconds``) are this rank's.
+    ``hurried``: some rank will be killed before a save could be complete. ``save_due`` and ``saving``: some rank asked
+    for a checkpoint, or still had one under way. ``rank_seconds``: of each rank, the time of its own forward and
+    backward passes in the step before, 0 when there was none. ``seconds`` and ``data_seconds`` (laying out packs on the
+    host, hidden unless it nears ``seconds``) are this rank's.
     """
 
     step: int
     loss: float
     grad_norm: float
     stopping: bool
+    hurried: bool
     save_due: bool
     saving: bool
     seconds: float
@@ -88,12 +90,13 @@ class QueuedStep:
         """Wait for the end of the step."""
         began, computed, ended = self.marks
         ended.wait()
-        loss, grad_norm, stops, saves_due, saving, *rank_seconds = self.told.tolist()
+        loss, grad_norm, stops, hurried, saves_due, saving, *rank_seconds = self.told.tolist()
         return StepReport(
             step=self.step,
             loss=loss,
             grad_norm=grad_norm,
             stopping=stops > 0,
+            hurried=hurried > 0,
             save_due=saves_due > 0,
             saving=saving > 0,
             seconds=began.seconds_to(ended),
@@ -112,6 +115,7 @@ def queue_step(
     trained_tokens: int,
     learning_rate: float,
     stop: bool,
+    hurried: bool,
     own_seconds: float,
     heartbeat: Heartbeat,
     save_due: bool = False,
@@ -125,6 +129,7 @@ def queue_step(
         positions: where those packs stand in the global stream.
         trained_tokens: of the whole step, on all ranks.
         stop: whether this rank was asked to stop.
+        hurried: whether it will be killed before a save could be complete.
         own_seconds: what this rank tells the others, from the last step it has read.
         heartbeat: marked at each pack, and when nothing is left but to wait for the others.
         save_due: whether this rank's clock asks for a checkpoint.
@@ -157,7 +162,7 @@ def queue_step(
     grad_norm = clip_gradients(list(training.trainable.values()), training.max_grad_norm)
 
     # Collective: what all ranks must agree on. A request to stop may reach only one of them.
-    flags = [float(stop), float(save_due), float(saving)]
+    flags = [float(stop), float(hurried), float(save_due), float(saving)]
     told = [*flags, *(own_seconds if rank == world.rank else 0.0 for rank in range(world.size))]
     agreed = torch.cat([torch.stack([loss_sum, refused]), _to_device(told, world.device)])
     dist.all_reduce(agreed)

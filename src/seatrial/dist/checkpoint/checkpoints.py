@@ -246,6 +246,7 @@ class Checkpoints:
             UsageError: the newest is of another model, other data or other settings.
             IntegrityError: there are checkpoints, and none is valid.
         """
+        self._heartbeat.phase("restore")
         self.wait()
         self.copied.hold()
         self._saver.wait_until_warm()

@@ -1,0 +1,86 @@
+"""Being asked to stop: by a signal, or by a file that appears.
+
+Between two steps of a training a request is a flag, which all ranks then agree on, and save. Where there is nothing to
+save (rows are read, weights loaded, kernels compiled; or no training at all) it ends the work at once.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from seatrial.errors import Preempted
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class StopRequest:
+    """``reason`` is empty until somebody asks."""
+
+    def __init__(self, stop_file: Path | None, *, at_once: bool) -> None:
+        self._stop_file = stop_file
+        self._at_once = at_once
+        self._signal = ""
+        self._asked = 0.0
+
+    @property
+    def reason(self) -> str:
+        return self._signal or ("stop file" if self._stop_file is not None and self._stop_file.exists() else "")
+
+    def has_time_for(self, seconds: float, grace_seconds: float) -> bool:
+        """Whether something that takes so long ends before whoever sent a signal loses patience. Nobody asked: yes."""
+        return not self._signal or time.monotonic() - self._asked + seconds < grace_seconds
+
+    def from_now_on_between_steps(self) -> None:
+        """The work has come to where it can save: a request is only a flag from here.
+
+        Raises:
+            Preempted: it was asked for before.
+        """
+        if self._signal and self._at_once:
+            raise self._preempted()
+        self._at_once = False
+
+    @contextmanager
+    def answered(self) -> Iterator[None]:
+        """Whatever goes wrong once the work was told to end at once is the end of it, not a failure.
+
+        Raises:
+            Preempted: instead of any other error.
+        """
+        try:
+            yield
+        except Preempted:
+            raise
+        except Exception as error:
+            if self._at_once and self._signal:
+                raise self._preempted() from error
+            raise
+
+    def _preempted(self) -> Preempted:
+        return Preempted(f"stopped by {self._signal} with nothing to save; the same command does it again")
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._signal and number == signal.SIGINT:
+            raise KeyboardInterrupt  # a second Ctrl-C: the user will not wait for the save
+        first = not self._signal
+        self._signal = signal.Signals(number).name
+        if first:
+            self._asked = time.monotonic()
+        if first and self._at_once:
+            raise self._preempted()
+
+
+@contextmanager
+def stop_requests(stop_file: Path | None = None, *, at_once: bool = False) -> Iterator[StopRequest]:
+    """Turn SIGTERM, SIGINT and SIGUSR1 into a flag for the duration, or into :class:`Preempted` where they arrive."""
+    request = StopRequest(stop_file, at_once=at_once)
+    before = {number: signal.signal(number, request._on_signal) for number in SIGNALS}
+    try:
+        with request.answered():
+            yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
