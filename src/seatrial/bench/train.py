@@ -215,6 +215,7 @@ def _measure(
             trained_tokens=packs.work(step).trained_tokens,
             learning_rate=settings.optimizer.learning_rate,
             stop=False,
+            hurried=False,
             own_seconds=reports[-1].own_seconds if reports else 0.0,
             heartbeat=Heartbeat(),
         )
