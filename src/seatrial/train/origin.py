@@ -33,7 +33,8 @@ def begin_again(run: RunDir, settings: CheckpointSettings, environment: Mapping[
     if run.path.exists() and any(path.name != ".lock" for path in run.path.iterdir()):
         run.read_settings()  # refuses what is no run
         with run.locked():
-            run.path.rename(_unoccupied(run.path))
+            pass  # refuses a run that is going on; the lock itself cannot be held while its directory is renamed
+        run.path.rename(_unoccupied(run.path))
     if settings.dir is not None and "://" not in settings.dir and Path(settings.dir).exists():
         Path(settings.dir).rename(_unoccupied(Path(settings.dir)))
 
