@@ -183,7 +183,7 @@ def test_explain_shows_the_arithmetic_and_its_source() -> None:
     assert done.exit_code == 0
     assert "6144 bit x 6.402 Gbit/s per pin / 8 = 4917 GB/s" in done.stdout and "source" in done.stdout
     for check in catalogue.LADDER:
-        assert check.question in render.explanation(check)
+        assert check.question in render.explanation(check, runner.BUILT_IN)
 
 
 def test_the_limits_pass_their_lint() -> None:

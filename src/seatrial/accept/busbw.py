@@ -248,6 +248,28 @@ def shown_bytes(size: int) -> str:
     return f"{size} B"
 
 
+def explained(layout: Layout) -> str:
+    """The range of every collective and algorithm that the model knows, by message size, and how it comes about."""
+    lines = []
+    for collective in COLLECTIVES:
+        for algorithm in ("RING", "TREE", "NVLS", "NVLSTREE", "P2P"):
+            if (algorithm == "P2P") != (collective in ("all_to_all", "send_recv")):
+                continue
+            sizes = (8, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB, LARGE_MESSAGE_BYTES, 16 * GIB)
+            known = [(size, limit) for size in sizes if (limit := expected_busbw(layout, collective, algorithm, size))]
+            if not known:
+                continue
+            lines.append(f"{collective} by {algorithm}, {layout.name}; GB/s of bus bandwidth")
+            for size, limit in known:
+                floor = "not judged" if limit.fail is None else f"fails below {limit.fail:.4g}"
+                lines.append(
+                    f"  {shown_bytes(size):>8}: expected {limit.reference:.4g}, {floor}, at most {limit.bound:.4g}"
+                )
+            _, large = next(found for found in known if found[0] == LARGE_MESSAGE_BYTES)
+            lines += [f"  because {large.arithmetic}", f"  source  {large.source}"]
+    return "\n".join(lines)
+
+
 def built_in_limits(kinds: tuple[GpuKind, ...]) -> tuple[Limit, ...]:
     """The limits at 4 GiB of whole nodes of 8, which own limits replace by name and the lint goes through."""
     found = []

@@ -1,6 +1,6 @@
 """Which of several equal parts falls behind the others, whatever the absolute level."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from seatrial.accept.check import percentile
 
@@ -16,10 +16,15 @@ def stragglers(values: Mapping[str, float]) -> dict[str, float]:
     """By name, the share of the median that a part lacks: over 5 %, and far below in units of the spread."""
     if len(values) < LEAST_PARTS:
         return {}
-    centre = percentile(list(values.values()), 50)
-    spread = percentile([abs(value - centre) for value in values.values()], 50)
-    return {
-        name: (centre - value) / centre
-        for name, value in values.items()
-        if centre - value > LEAST_EFFECT * centre and 0.6745 * (centre - value) > ROBUST_Z * spread
-    }
+    everyone = list(values.values())
+    found = {name: falls_behind(value, everyone) for name, value in values.items()}
+    return {name: lack for name, lack in found.items() if lack is not None}
+
+
+def falls_behind(value: float, others: Sequence[float], least_effect: float = LEAST_EFFECT) -> float | None:
+    """The share of the others' median that ``value`` lacks; None where that is little, or within their spread."""
+    centre = percentile(others, 50)
+    spread = percentile([abs(other - centre) for other in others], 50)
+    if centre - value > least_effect * centre and 0.6745 * (centre - value) > ROBUST_Z * spread:
+        return (centre - value) / centre
+    return None

@@ -8,6 +8,8 @@ no B200 with a PCIe plug; the L40S has no NVLink.
 import re
 from dataclasses import dataclass
 
+from seatrial.errors import UsageError
+
 
 @dataclass(frozen=True, kw_only=True)
 class GpuKind:
@@ -178,6 +180,18 @@ L40S = GpuKind(
     nvlink_gb_per_s=0,
 )
 KINDS = (H100, H200, A100, B200, H100_PCIE, H100_NVL, H200_NVL, A100_PCIE, L40S)
+
+
+def kind_named(name: str) -> GpuKind:
+    """A kind by our name or the driver's, in any case.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for kind in KINDS:
+        if name.lower() == kind.name.lower() or re.fullmatch(kind.pattern, name, re.IGNORECASE):
+            return kind
+    raise UsageError(f"--gpu {name}: no such kind; there are: {', '.join(kind.name for kind in KINDS)}")
 
 
 def kind_of(name: str) -> GpuKind | None:

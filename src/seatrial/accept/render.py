@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import AnyCheck
+from seatrial.accept.limits import Limits
 from seatrial.records import CheckResult, Measurement, Verdict
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def junit(acceptance: Acceptance) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def explanation(check: AnyCheck) -> str:
+def explanation(check: AnyCheck, given: Limits) -> str:
     """Question, arithmetic and sources of the limits, and remedy of one check."""
     lines = [check.name, f"  question: {check.question}", f"  remedy:   {check.remedy}"]
     if not check.limits:
         lines.append("  limits:   none; the judge asks for consistency, not for a level")
-    for limit in check.limits:
+    for limit in map(given.of, check.limits):
         levels = [
             f"{word} {level:.4g}"
             for word, level in (("fail below", limit.fail), ("warn below", limit.warn), ("healthy", limit.reference))

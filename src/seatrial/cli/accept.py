@@ -68,11 +68,31 @@ def accept(
 
 
 @app.command()
-def explain(check: Annotated[str, typer.Argument(help="a check, such as host.gemm")]) -> None:
+def explain(
+    check: Annotated[str, typer.Argument(help="a check, such as host.gemm")],
+    gpu: Annotated[str | None, typer.Option(help="for collectives: a kind such as 'H200 SXM'")] = None,
+    ranks: Annotated[int, typer.Option(min=2, help="with --gpu: GPUs in all")] = 8,
+    nodes: Annotated[int, typer.Option(min=1, help="with --gpu: nodes that they are spread over")] = 1,
+    nic_gb_per_s: Annotated[float, typer.Option(min=0, help="with --gpu: line rate of a GPU's network port")] = 50.0,
+    own: Annotated[Path | None, typer.Option("--limits", help="YAML of own limits, shown where they apply")] = None,
+) -> None:
     """Print a check's question, the arithmetic and sources of its limits, and its remedy."""
-    from seatrial.accept import catalogue, render
+    from seatrial.accept import busbw, catalogue, gpu_kinds, limits, render
 
-    typer.echo(render.explanation(catalogue.find(check)))
+    found = catalogue.find(check)
+    if gpu is None:
+        given = limits.read_own_limits(own, catalogue.LIMITS) if own else limits.Limits()
+        typer.echo(render.explanation(found, given))
+        return
+    if found.group != "collectives":
+        raise UsageError(f"--gpu {gpu}: only for collectives; {check} prints the limits of every kind")
+    if ranks % nodes:
+        raise UsageError(f"--ranks {ranks} --nodes {nodes}: every node must have as many GPUs")
+    kind = gpu_kinds.kind_named(gpu)
+    layout = busbw.Layout(
+        kind=kind, ranks=ranks, nodes=nodes, nic_gb_per_s=nic_gb_per_s if nodes > 1 else 0.0, linked=not kind.bridged
+    )
+    typer.echo(busbw.explained(layout))
 
 
 @limits_app.command()

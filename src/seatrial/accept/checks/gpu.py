@@ -6,16 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 from seatrial.accept import nvml
+from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude
 from seatrial.accept.facts import Facts
 from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limits
 from seatrial.records import Measurement, Verdict
-
-
-def label(index: int, uuid: str) -> str:
-    """How a GPU is named in every reason: index and the start of its UUID, which stays with the board."""
-    return f"GPU {index} ({uuid[:12]})"
 
 
 class InventoryFacts(Facts):

@@ -3,8 +3,8 @@
 from functools import partial
 
 from seatrial.accept import gpu_limits, nvml
+from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
-from seatrial.accept.checks.gpu import label
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_fleet, judge_gpu_rate, span, timed
 from seatrial.accept.facts import Facts
 from seatrial.accept.gpu_kinds import kind_of

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import MIN_SAMPLES, Finding, judge_rate, percentile
-from seatrial.accept.checks.gpu import label
 from seatrial.accept.facts import Facts
 from seatrial.accept.fleet import stragglers
 from seatrial.accept.limits import Limit
