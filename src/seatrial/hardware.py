@@ -28,6 +28,12 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def gpu_driver() -> str | None:
+    """Version of the NVIDIA driver that is loaded, as in '580.95.05'; None where there is none."""
+    loaded = Path("/sys/module/nvidia/version")
+    return loaded.read_text().strip() if loaded.is_file() else None
+
+
 @lru_cache(maxsize=1)
 def gpu_names() -> tuple[str, ...]:
     """Names of the NVIDIA GPUs, empty where there is no driver."""

@@ -8,7 +8,7 @@ import torch
 
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World
-from seatrial.hardware import cpu_model
+from seatrial.hardware import cpu_model, gpu_driver
 from seatrial.model import cudnn_attention, flash_attention
 from seatrial.records import JsonObject
 from seatrial.train.exact import Exactness
@@ -36,6 +36,7 @@ def bits_fingerprint(world: World, layout: Layout, exactness: Exactness) -> Json
     return found | {
         "device": torch.cuda.get_device_name(world.device),
         "capability": list(torch.cuda.get_device_capability(world.device)),
+        "driver": gpu_driver(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "attention": [name for name, there in kernels.items() if there] + ["torch"],
