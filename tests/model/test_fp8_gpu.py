@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seatrial.model.fp8 import has_fp8_units, quantise_rows, quantise_scaled_rows
+from seatrial.model.fp8 import has_fp8_units, quantise_joined, quantise_rows
 
 CUDA = torch.device("cuda", 0)
 pytestmark = [
@@ -14,13 +14,14 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("width", [48, 768, 6144, 10240])
-def test_rows_of_a_scaled_gradient(width: int) -> None:
+@pytest.mark.parametrize("widths", [(32, 16), (512, 128, 128), (4096, 1024, 1024), (8192, 1024, 1024)])
+def test_rows_of_a_joined_and_scaled_gradient(widths: tuple[int, ...]) -> None:
+    width = sum(widths)
     generator = torch.Generator(CUDA).manual_seed(width)
     x_TW = torch.randn(300, width, device=CUDA, generator=generator).bfloat16()
     x_TW[7] = 0
     column_scales_W = torch.rand(width, device=CUDA, generator=generator)
-    q_TW, scales_T1 = quantise_scaled_rows(x_TW, column_scales_W)
+    q_TW, scales_T1 = quantise_joined(x_TW.split(widths, 1), column_scales_W)
     right_TW, right_T1 = quantise_rows(x_TW * column_scales_W)
     assert torch.equal(scales_T1, right_T1)
     assert torch.equal(q_TW.float(), right_TW.float())

@@ -85,6 +85,8 @@ def packed_attention(
     if query_BHTD.device.type == "cpu" or query_BHTD.dtype not in (torch.bfloat16, torch.float16):
         return _document_by_document(query_BHTD, key_BKTD, value_BKTD, cu_seq_lens_q, scaling), None
     query_THD, key_TKD, value_TKD = (x[0].transpose(0, 1) for x in (query_BHTD, key_BKTD, value_BKTD))
+    # A view of the joined projections, which would all be kept for the backward pass with it.
+    value_TKD = value_TKD.contiguous()
     scale = query_THD.shape[2] ** -0.5 if scaling is None else scaling
     attended_THD, _ = attend(query_THD, key_TKD, value_TKD, cu_seq_lens_q, max_length_q, scale)
     return attended_THD.unsqueeze(0), None

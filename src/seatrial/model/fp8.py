@@ -3,6 +3,8 @@
 Shapes: T rows (tokens), K summed width, N columns, W width of a row.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -24,19 +26,20 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x.float() * (FP8_MAX / largest)).to(FP8), largest / FP8_MAX
 
 
-@torch.library.custom_op("seatrial::quantise_scaled_rows", mutates_args=())
-def quantise_scaled_rows(x_TW: Tensor, column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
-    """quantise_rows(x * column scales), opaque to torch.compile."""
-    if has_fp8_units(x_TW.device):
-        from seatrial.model.fp8_kernels import quantise_rows_of
+@torch.library.custom_op("seatrial::quantise_joined", mutates_args=())
+def quantise_joined(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
+    """quantise_rows of the parts side by side, times the column scales; opaque to torch.compile."""
+    if has_fp8_units(column_scales_W.device) and len(parts) <= 3:
+        from seatrial.model.fp8_kernels import cast_joined_rows
 
-        return quantise_rows_of(x_TW.contiguous(), column_scales_W)
-    return quantise_rows(x_TW * column_scales_W)
+        return cast_joined_rows([part.contiguous() for part in parts], column_scales_W)
+    return quantise_rows(torch.cat(list(parts), 1) * column_scales_W)
 
 
-@quantise_scaled_rows.register_fake
-def _(x_TW: Tensor, column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
-    return x_TW.new_empty(x_TW.shape, dtype=FP8), x_TW.new_empty((x_TW.shape[0], 1), dtype=torch.float32)
+@quantise_joined.register_fake
+def _(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
+    tokens, width = parts[0].shape[0], column_scales_W.shape[0]
+    return parts[0].new_empty((tokens, width), dtype=FP8), parts[0].new_empty((tokens, 1), dtype=torch.float32)
 
 
 def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor | None, out: torch.dtype) -> Tensor:

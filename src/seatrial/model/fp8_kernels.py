@@ -3,6 +3,8 @@
 Shapes: T rows (tokens), W their width.
 """
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -11,23 +13,19 @@ from torch import Tensor
 from seatrial.model.fp8 import FP8, FP8_MAX, SMALLEST
 
 
-def quantise_rows_of(x_TW: Tensor, column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
-    """As quantise_rows(x * column scales), each row held in registers: it is read once."""
-    tokens, width = x_TW.shape
-    q_TW = torch.empty_like(x_TW, dtype=FP8)
-    row_scales_T1 = x_TW.new_empty(tokens, 1, dtype=torch.float32)
+def cast_joined_rows(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
+    """quantise_rows(parts side by side * column scales) of up to three parts, each row read once."""
+    tokens, width = parts[0].shape[0], column_scales_W.shape[0]
+    first, second, third = (*parts, *parts[:1] * 2)[:3]
+    ends = [sum(part.shape[1] for part in parts[: count + 1]) for count in range(len(parts))]
+    first_end, second_end = (*ends, width)[:2]
+    q_TW = parts[0].new_empty((tokens, width), dtype=FP8)
+    row_scales_T1 = parts[0].new_empty((tokens, 1), dtype=torch.float32)
     columns = triton.next_power_of_2(width)
-    _quantise_rows_kernel[(tokens,)](
-        x_TW,
-        column_scales_W,
-        q_TW,
-        row_scales_T1,
-        width,
-        FP8_MAX,
-        SMALLEST,
-        columns,
-        num_warps=max(1, min(16, columns // 512)),
-    )
+    _cast_joined_rows_kernel[(tokens,)](
+        first, second, third, column_scales_W, q_TW, row_scales_T1,
+        first_end, second_end, width, FP8_MAX, SMALLEST, columns, num_warps=max(1, min(16, columns // 512)),
+    )  # fmt: skip
     return q_TW, row_scales_T1
 
 
@@ -45,13 +43,20 @@ def cast_rows(x_TW: Tensor, largest_T1: Tensor, column_scales_W: Tensor | None) 
 
 
 @triton.jit
-def _quantise_rows_kernel(
-    x, scales, q, row_scales, width, MOST: tl.constexpr, SMALLEST: tl.constexpr, COLUMNS: tl.constexpr
-):
+def _cast_joined_rows_kernel(
+    first, second, third, scales, q, row_scales,
+    first_end, second_end, width, MOST: tl.constexpr, SMALLEST: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, COLUMNS)
     inside = column < width
-    value = tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32)
+    in_first, in_third = column < first_end, (column >= second_end) & inside
+    in_second = (column >= first_end) & (column < second_end)
+    value = tl.load(first + row * first_end + column, mask=in_first, other=0.0).to(tl.float32)
+    at = row * (second_end - first_end) + column - first_end
+    value += tl.load(second + at, mask=in_second, other=0.0).to(tl.float32)
+    at = row * (width - second_end) + column - second_end
+    value += tl.load(third + at, mask=in_third, other=0.0).to(tl.float32)
     value *= tl.load(scales + column, mask=inside, other=0.0)
     largest = tl.maximum(tl.max(tl.abs(value), axis=0), SMALLEST)
     tl.store(q + row * width + column, (value * (MOST / largest)).to(q.dtype.element_ty), mask=inside)

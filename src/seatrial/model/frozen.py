@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seatrial.model.fp8 import FP8, fp8_product, quantise_rows, quantise_scaled_rows
+from seatrial.model.fp8 import FP8, fp8_product, quantise_joined, quantise_rows
 from seatrial.model.nf4 import BYTES, dequantise_nf4, nf4_to_fp8
 
 BaseKind = Literal["dense", "fp8", "nf4"]
@@ -30,19 +30,16 @@ def row_scales(weight: Sequence[Tensor]) -> Tensor | None:
     return weight[4] if len(weight) == 5 else None
 
 
-def gradient_factor(
-    grad_TO: Tensor, weight: Sequence[Tensor], *, joined: bool = False
-) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """The same of a gradient. The scales of the weight's rows lie along the sum of its product: they go in here.
+def gradient_factor(grads: Sequence[Tensor], weight: Sequence[Tensor]) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """The same of a gradient, of all members of a group side by side: [T, O].
 
-    Args:
-        joined: the gradient is that of several layers side by side. Fused with what makes it, the compiler would make
-            it twice, once for the largest of a row and once for the cast: 0.3 ms for query, key and value of an 8B.
+    The scales of the weight's rows lie along the sum of its product: they go in here.
     """
     scales_O = row_scales(weight)
     if scales_O is None:
         return None, None
-    q_TO, scales_T1 = quantise_scaled_rows(grad_TO, scales_O) if joined else quantise_rows(grad_TO * scales_O)
+    # Of several, opaque: fused with what makes them, the compiler would make each of them twice, and slowly.
+    q_TO, scales_T1 = quantise_rows(grads[0] * scales_O) if len(grads) == 1 else quantise_joined(grads, scales_O)
     return q_TO, scales_T1
 
 
@@ -159,7 +156,7 @@ def _(
 
 @torch.library.custom_op("seatrial::adapted_product_backward", mutates_args=())
 def adapted_product_backward(
-    grad_TO: Tensor,
+    grads: Sequence[Tensor],
     grad_fp8_TO: Tensor | None,
     grad_scales_T1: Tensor | None,
     x_TI: Tensor,
@@ -167,12 +164,12 @@ def adapted_product_backward(
     weight: Sequence[Tensor],
     a_GI: Tensor,
     b_OR: Tensor,
-    out_sizes: Sequence[int],
     dropped: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x [T, I] in its type, A [G, I] and B [O, R] in float32, and of x with dropout [T, I].
 
-    The last is empty unless x, which here is what A read, was ``dropped``: then it is not in the first.
+    ``grads``: of the outputs of the members, [T, O of the member] each. The last result is empty unless x, which
+    here is what A read, was ``dropped``: then it is not in the first.
 
     In fp8 the gradient comes with the weight's row scales already multiplied in: they lie along the summed dimension.
     """
@@ -180,21 +177,22 @@ def adapted_product_backward(
     gb_TG = torch.empty_like(xa_TG)
     db_OR = torch.empty_like(b_OR, dtype=torch.float32)
     start = 0
-    for member, size in enumerate(out_sizes):
-        ranks, outs = slice(member * rank, (member + 1) * rank), slice(start, start + size)
-        grad = grad_TO[:, outs]
+    for member, grad in enumerate(grads):
+        ranks, outs = slice(member * rank, (member + 1) * rank), slice(start, start + grad.shape[1])
         torch.mm(grad, b_OR[outs], out=gb_TG[:, ranks])
         db_OR[outs] = product_float32(grad.t(), xa_TG[:, ranks])
-        start += size
+        start = outs.stop
     low_TI = gb_TG @ a_GI if dropped else x_TI.new_empty(0)
     updates = [] if dropped else [(gb_TG, a_GI)]
+    # In fp8 the factor is joined already, and this one is not read.
+    grad_TO = grads[0] if len(grads) == 1 or grad_fp8_TO is not None else torch.cat(list(grads), 1)
     dx_TI = frozen_product_backward(grad_TO, grad_fp8_TO, grad_scales_T1, weight, updates)
     return dx_TI, product_float32(gb_TG.t(), x_TI), db_OR, low_TI
 
 
 @adapted_product_backward.register_fake
 def _(
-    grad_TO: Tensor,
+    grads: Sequence[Tensor],
     grad_fp8_TO: Tensor | None,
     grad_scales_T1: Tensor | None,
     x_TI: Tensor,
@@ -202,7 +200,6 @@ def _(
     weight: Sequence[Tensor],
     a_GI: Tensor,
     b_OR: Tensor,
-    out_sizes: Sequence[int],
     dropped: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return (

@@ -74,6 +74,10 @@ class TrainedLinear(nn.Module):
             for kept, new in zip(self.quantised, quantised, strict=True):
                 kept.copy_(new)
 
+    def outputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[..., I] -> [..., O of the member] for each member."""
+        return self(x).split(self.out_sizes, dim=-1)  # type: ignore[no-any-return]
+
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
         if torch.is_autocast_enabled(x.device.type):

@@ -17,11 +17,12 @@ class Group(Protocol):
     """What computes several layers at once."""
 
     members: tuple[str, ...]
-    out_sizes: list[int]
     # Between the calls of the first and the last member: the input, all outputs, and how many are still to come.
     held: tuple[Tensor, tuple[Tensor, ...], int] | None
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def outputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[..., I] -> [..., O of the member] for each member."""
+        ...
 
 
 class Member(nn.Module):
@@ -39,7 +40,7 @@ class Member(nn.Module):
         """[..., I] -> [..., O of this member]."""
         group = self.group
         if group.held is None or group.held[0] is not x:
-            group.held = (x, group(x).split(group.out_sizes, dim=-1), len(group.members))
+            group.held = (x, group.outputs(x), len(group.members))
         _, parts, waiting = group.held
         group.held = None if waiting == 1 else (x, parts, waiting - 1)
         return parts[self.index]
@@ -56,9 +57,9 @@ def take_places(parent: nn.Module, group: Group) -> None:
         setattr(parent, name, Member(group, index))
 
 
-def joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Weights or biases of the members as one, rows below rows; of one member, its own memory."""
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+def joined(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """What the members have each, as one, by default rows below rows; of one member, its own memory."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), dim)
 
 
 def same_input(paths: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -114,11 +114,15 @@ class AdaptedLinear(nn.Module):
         return weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
+        """[..., I] -> [..., O]. Members of a group take their own from ``outputs`` instead."""
+        return joined(self.outputs(x), -1)
+
+    def outputs(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[..., I] -> [..., O of the member] for each member."""
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         x_TI = x.reshape(-1, self.in_features)
-        y_TO: Tensor = _AdaptedProduct.apply(  # type: ignore[no-untyped-call]
+        parts: tuple[Tensor, ...] = _AdaptedProduct.apply(  # type: ignore[no-untyped-call]
             x_TI,
             self.a_GI,
             self.b_OR,
@@ -129,7 +133,7 @@ class AdaptedLinear(nn.Module):
             self.mask_key if self.dropout else None,
             *self.stored(),
         )
-        return y_TO.view(*x.shape[:-1], -1)
+        return tuple(part.unflatten(0, x.shape[:-1]) for part in parts)
 
     def halves(self, a_GI: Tensor, b_OR: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
         """The name of each member with its own A [R, I] and B [O of the member, R], as views."""
@@ -167,24 +171,24 @@ class _AdaptedProduct(torch.autograd.Function):
         dropout: float,
         mask_key: Tensor | None,
         *weight: Tensor,
-    ) -> Tensor:
+    ) -> tuple[Tensor, ...]:
         a, b = a_GI.to(x_TI.dtype), (b_OR * scale).to(x_TI.dtype)
         x_fp8, x_scales = factor(x_TI, weight)
         low_TI = None if mask_key is None else dropped(x_TI, mask_key, dropout)
         y_TO, xa_TG = adapted_product(x_TI, x_fp8, x_scales, list(weight), bias_O, a, b, out_sizes, low_TI)
         ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, mask_key, *weight)
-        ctx.scale, ctx.out_sizes, ctx.dropout = scale, out_sizes, dropout
+        ctx.scale, ctx.dropout = scale, dropout
         assert isinstance(y_TO, Tensor)
-        return y_TO
+        return y_TO.split(out_sizes, 1)
 
     @staticmethod
-    def backward(ctx: Any, grad_TO: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x_TI, xa_TG, a_GI, b_OR, mask_key, *weight = ctx.saved_tensors
         a, b = a_GI.to(x_TI.dtype), (b_OR * ctx.scale).to(x_TI.dtype)
-        grad_fp8, grad_scales = gradient_factor(grad_TO, weight, joined=len(ctx.out_sizes) > 1)
+        grad_fp8, grad_scales = gradient_factor(grads, weight)
         low_TI = x_TI if mask_key is None else dropped(x_TI, mask_key, ctx.dropout)
         dx_TI, da_GI, db_OR, dlow_TI = adapted_product_backward(
-            grad_TO, grad_fp8, grad_scales, low_TI, xa_TG, weight, a, b, ctx.out_sizes, mask_key is not None
+            grads, grad_fp8, grad_scales, low_TI, xa_TG, weight, a, b, mask_key is not None
         )
         if mask_key is not None:
             dx_TI = dx_TI + dropped(dlow_TI, mask_key, ctx.dropout)

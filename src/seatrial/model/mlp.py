@@ -105,7 +105,7 @@ class _AdaptedMLP(torch.autograd.Function):
         kind = x_TI.dtype
         up_scale, down_scale = ctx.scales
         halves = [a_up.to(kind), (b_up * up_scale).to(kind), a_down.to(kind), (b_down * down_scale).to(kind)]
-        grad_fp8, grad_scales = gradient_factor(grad_TI, weights[half:])
+        grad_fp8, grad_scales = gradient_factor([grad_TI], weights[half:])
         dx_TI, da_up, db_up, da_down, db_down = fused_mlp_backward(
             grad_TI, grad_fp8, grad_scales, x_TI, gate_up, xa, hidden, ha,
             weights[:half], *halves[:2], weights[half:], *halves[2:],
