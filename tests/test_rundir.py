@@ -40,3 +40,16 @@ def test_half_a_line_is_taken_back(tmp_path: Path) -> None:
 def test_other_errors_are_raised(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RunDir(tmp_path / "absent").event("one")
+
+
+def test_a_launcher_ends_with_what_its_own_command_left(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    assert run.exit_code(0, None) == 0
+    assert run.exit_code(1, None) == 70, "torchrun says 1 of everything"
+    assert run.exit_code(-9, None) == 70
+    run.write_outcome("preempted", "saved step 3", 75)
+    before = run.read_outcome()
+    assert run.exit_code(1, None) == 75
+    assert run.exit_code(1, before) == 70, "an outcome that was there before is not that of this command"
+    run.write_outcome("failed", "attempt after attempt", 78)
+    assert run.exit_code(1, before) == 78

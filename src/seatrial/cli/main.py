@@ -4,8 +4,9 @@ import sys
 
 import typer
 
-from seatrial.cli import accept, bench, checkpoint, data, demo, evaluate, export, report, train
+from seatrial.cli import accept, bench, checkpoint, data, demo, drill, evaluate, export, report, train
 from seatrial.errors import SeatrialError
+from seatrial.stop import stop_requests
 
 app = typer.Typer(
     name="seatrial",
@@ -20,6 +21,7 @@ app.add_typer(accept.app, name="accept")
 app.add_typer(data.app, name="data")
 app.command("train")(train.train)
 app.add_typer(checkpoint.app, name="checkpoint")
+app.command("drill")(drill.drill)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(bench.app, name="bench")
 app.command("export")(export.export)
@@ -29,7 +31,8 @@ app.command("report")(report.report)
 def main() -> None:
     """Entry point of the console script and of ``python -m seatrial``."""
     try:
-        app()
+        with stop_requests(at_once=True):  # verbs that can save what they have answer otherwise
+            app()
     except SeatrialError as error:
         colour = typer.colors.RED
         for line in str(error).splitlines():

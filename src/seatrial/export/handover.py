@@ -1,6 +1,8 @@
 """``seatrial export``: what a run learnt, in the layouts that PEFT, transformers and vLLM read."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from seatrial.errors import IntegrityError, UsageError
+from seatrial.errors import IntegrityError, Preempted, UsageError
 from seatrial.export.card import write_card
 from seatrial.model.adapter import load_adapter
 from seatrial.model.load import DTYPES, copy_tokenizer, model_directory
@@ -45,6 +47,22 @@ def export(run: RunDir, out: Path, *, merged: bool, device: torch.device) -> Exp
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; choose another --out")
     out.mkdir(parents=True, exist_ok=True)
+    with _nothing_half(out):
+        return _export(run, out, settings, merged=merged, device=device)
+
+
+@contextmanager
+def _nothing_half(out: Path) -> Iterator[None]:
+    """An export that is stopped leaves the directory as it found it: empty."""
+    try:
+        yield
+    except Preempted:
+        for path in out.iterdir():
+            shutil.rmtree(path)
+        raise
+
+
+def _export(run: RunDir, out: Path, settings: TrainSettings, *, merged: bool, device: torch.device) -> Exported:
     dtype = DTYPES[settings.model.dtype]
     lora = settings.lora is not None
     base = model_directory(settings.model.path) if lora else run.model

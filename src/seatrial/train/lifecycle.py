@@ -1,6 +1,7 @@
 """A run's beginning and end: whose directory it is, which attempt this is, how it ended, and what it leaves behind."""
 
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from seatrial.dist.checkpoint.manifest import first_difference
 from seatrial.dist.parallel import whole
 from seatrial.dist.plan import Choice
 from seatrial.dist.world import World
-from seatrial.errors import Preempted, SeatrialError, UsageError
+from seatrial.errors import ImpossibleConfiguration, Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import save_adapter
 from seatrial.model.full import weights_by_layer
 from seatrial.model.load import DTYPES, copy_tokenizer
@@ -24,6 +25,7 @@ from seatrial.provenance import provenance
 from seatrial.records import write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
+from seatrial.train.attempts import GAVE_UP, refuse_standstill
 from seatrial.train.exact import Exactness
 from seatrial.train.layout import as_event
 from seatrial.train.origin import begin_again
@@ -44,6 +46,7 @@ def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool 
 
     Raises:
         UsageError: the directory is in use, or belongs to a run with other settings; names the first difference.
+        ImpossibleConfiguration: attempt after attempt failed without getting further.
     """
     pids: list[int] = [0] * world.size
     dist.all_gather_object(pids, os.getpid())
@@ -53,8 +56,10 @@ def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool 
             try:
                 if fresh:
                     begin_again(run, settings.checkpoint)
-                held.enter_context(run.locked())
+                before = held.enter_context(run.locked())
                 opened = [_open(run, settings, world, pids)]
+                if before is not None and before.host != platform.node():
+                    run.event("alarm", what="lock taken over", reason=f"{before.name} held it and is dead")
             except SeatrialError as error:
                 opened = [error]
         dist.broadcast_object_list(opened, src=0)
@@ -87,6 +92,7 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
     elif not run.settings.is_file() and (others := [path.name for path in run.path.iterdir() if path.name != ".lock"]):
         raise UsageError(f"{run.path} is not empty and holds no run ({others[0]}); choose another run.dir")
     run.prepare()
+    _refuse_standstill(run, settings)
     run.stop_file.unlink(missing_ok=True)
     run.outcome.unlink(missing_ok=True)
     write_json(run.settings, wanted)
@@ -94,6 +100,15 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
     attempt = 1 + [event["event"] for event in run.read_events()].count("start")
     run.event("start", attempt=attempt, world_size=world.size, device=str(world.device.type), pids=list(pids))
     return attempt
+
+
+def _refuse_standstill(run: RunDir, settings: TrainSettings) -> None:
+    try:
+        refuse_standstill(run.read_events(), settings.run.max_attempts_without_progress)
+    except ImpossibleConfiguration as error:
+        run.event("failed", what=GAVE_UP, reason=str(error))
+        run.write_outcome("failed", str(error), error.exit_code)
+        raise
 
 
 def tell_beginning(

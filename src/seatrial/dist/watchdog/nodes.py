@@ -10,6 +10,7 @@ from pathlib import Path
 
 from seatrial.dist.watchdog.verdict import RankView
 from seatrial.records import JsonObject
+from seatrial.rundir import RunDir
 
 TELL_SECONDS = 2.0
 """How often a node tells the others how its ranks are."""
@@ -26,13 +27,9 @@ class NodeReport:
     finding: str = ""
 
 
-def node_file(run: Path, node: int) -> Path:
-    return run / "heartbeats" / f"node-{node:05d}.json"
-
-
 def tell(run: Path, node: int, report: NodeReport) -> None:
     """Replace this node's file. Not fsynced: after a power cut nobody asks for it."""
-    path = node_file(run, node)
+    path = RunDir(run).node_report(node)
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(asdict(report)))
@@ -62,7 +59,7 @@ class OtherNodes:
         """Look at all files; that of an earlier attempt says nothing."""
         for node in self._others:
             with suppress(OSError):
-                report = read_report(node_file(self._run, node).read_text())
+                report = read_report(RunDir(self._run).node_report(node).read_text())
                 if report is None or report.generation != self._generation:
                     continue
                 if node not in self._heard or self._heard[node][1].number != report.number:

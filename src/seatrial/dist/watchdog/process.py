@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -68,12 +68,13 @@ class Watched(Frozen):
 
 @dataclass(frozen=True)
 class Ending:
-    """Why an attempt is ended, as an event, and what its ranks get until they are killed."""
+    """Why an attempt is ended, as an event, and what its ranks get until they are killed. ``at``: since the epoch."""
 
     event: str
     what: str
     finding: Finding
     seconds: float
+    at: float = field(default_factory=time.time)
 
 
 def main(watched: Watched, lifeline: int) -> None:
@@ -219,7 +220,7 @@ def _correct_outcome(watched: Watched, run: RunDir, ending: Ending) -> None:
     """What the first rank could not write, or could not know: another's end reaches it as a broken connection."""
     starts = [event["attempt"] for event in run.read_events() if event["event"] == "start"]
     outcome = run.read_outcome()
-    if (starts and starts[-1] != watched.attempt) or (outcome is not None and outcome["status"] != "failed"):
+    if (starts and starts[-1] != watched.attempt) or (outcome is not None and _is_true(outcome, ending)):
         return
     reason, code = ending.finding.reason, SeatrialError.exit_code
     if ending.what == "failed":
@@ -230,6 +231,14 @@ def _correct_outcome(watched: Watched, run: RunDir, ending: Ending) -> None:
     if outcome is None:
         run.event("failed", reason=reason, attempt=watched.attempt)
     run.write_outcome("failed", reason, code)
+
+
+def _is_true(outcome: JsonObject, ending: Ending) -> bool:
+    """torchrun tells the others to stop when one was killed, and they may take that for a wish. One that is killed
+    because it did not stop in time dies later."""
+    if outcome["status"] == "preempted":
+        return bool(ending.what != "killed" or ending.at > outcome["time"] + FAREWELL_SECONDS)
+    return bool(outcome["status"] == "done")
 
 
 class Launcher:

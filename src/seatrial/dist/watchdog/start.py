@@ -56,17 +56,22 @@ class Watchdog:
 
     def __post_init__(self) -> None:
         self._process = self._start()
+        self._closed = False
+        self._one_at_a_time = threading.Lock()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def keep(self) -> None:
-        if self._process.poll() is not None:
-            self._process = self._start()
+        with self._one_at_a_time:
+            if not self._closed and self._process.poll() is not None:
+                self._process = self._start()
 
     def close(self) -> None:
-        """Let it see that we ended. It stays as long as other ranks do."""
+        """Let it see that we ended. It stays as long as other ranks do, and is not started again once it has gone."""
+        with self._one_at_a_time:
+            self._closed = True
         assert self._process.stdin is not None
         self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):

@@ -1,0 +1,64 @@
+"""Whether to try once more: a run that fails again and again without getting further is ended for good."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from seatrial.errors import ImpossibleConfiguration
+from seatrial.records import JsonObject
+
+GAVE_UP = "gave up"
+
+_TELLING = ("failed", "fault", "stall")
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """``attempts`` in a row failed and committed no step that was not committed before; why the last one did."""
+
+    attempts: int = 0
+    reason: str = ""
+
+
+def standstill(events: Sequence[JsonObject]) -> Standstill:
+    """From the events of all attempts so far, each of which begins with "start" and ends with something or nothing.
+
+    An attempt that was asked to stop did not fail, and says nothing either way. One that ended without a word was
+    killed together with all that watched it.
+    """
+    furthest, failed, reason = -1, 0, ""
+    under_way, told = False, ""
+    for event in [*events, {"event": "start"}]:
+        kind = event["event"]
+        if kind == "start":
+            if under_way:
+                failed, reason = failed + 1, told or "all its processes were killed at once"
+            under_way, told = True, ""
+        elif kind == "save" and event["step"] > furthest:
+            furthest, failed, under_way = event["step"], 0, False
+        elif kind in ("preempted", "done"):
+            under_way = False
+        elif kind in _TELLING and under_way and event.get("reason"):
+            told = event["reason"]
+    return Standstill(failed, reason)
+
+
+def refuse_standstill(events: Sequence[JsonObject], most: int, environment: Mapping[str, str] = os.environ) -> None:
+    """End a loop of restarts that leads nowhere.
+
+    After it was ended, whoever starts the run again has mended something, and gets as many attempts again; torchrun,
+    which starts its workers again whatever they say, has not.
+
+    Raises:
+        ImpossibleConfiguration: ``most`` attempts in a row failed without committing a step; names the last failure.
+    """
+    ended = [at for at, event in enumerate(events) if event.get("what") == GAVE_UP]
+    restarted = int(environment.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0
+    if ended and restarted:
+        raise ImpossibleConfiguration(events[ended[-1]]["reason"])
+    still = standstill(events[ended[-1] + 1 if ended else 0 :])
+    if still.attempts >= most:
+        raise ImpossibleConfiguration(
+            f"{still.attempts} attempts in a row failed without committing a step, the last one with: {still.reason}; "
+            "mend that and start the run again, or let it save more often (checkpoint.every_steps)"
+        )

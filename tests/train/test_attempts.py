@@ -1,0 +1,64 @@
+"""A run that leads nowhere is ended, and only such a run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seatrial.errors import ImpossibleConfiguration
+from seatrial.records import JsonObject
+from seatrial.train.attempts import GAVE_UP, Standstill, refuse_standstill, standstill
+
+START: JsonObject = {"event": "start"}
+FAILED: JsonObject = {"event": "failed", "reason": "out of memory"}
+PREEMPTED: JsonObject = {"event": "preempted", "reason": "saved step 4"}
+OVER: JsonObject = {"event": "failed", "what": GAVE_UP, "reason": "3 attempts in a row"}
+
+
+def save(step: int) -> JsonObject:
+    return {"event": "save", "step": step}
+
+
+def test_attempts_that_fail_are_counted_with_the_last_reason() -> None:
+    stall: JsonObject = {"event": "stall", "reason": "rank 3 is late"}
+    assert standstill([START, FAILED, START, stall]) == Standstill(2, "rank 3 is late")
+    assert standstill([START, FAILED, START]) == Standstill(2, "all its processes were killed at once")
+    assert standstill([]) == Standstill()
+
+
+def test_a_new_step_starts_the_count_anew_and_an_old_one_does_not() -> None:
+    assert standstill([START, FAILED, START, save(10), FAILED]).attempts == 0
+    assert standstill([START, save(10), FAILED, START, save(10), FAILED, START, FAILED]).attempts == 2
+
+
+def test_being_preempted_is_not_failing() -> None:
+    assert standstill([START, FAILED, START, PREEMPTED, START, FAILED]).attempts == 2
+    assert standstill([START, PREEMPTED] * 9).attempts == 0
+
+
+@given(
+    attempts=st.lists(st.tuples(st.booleans(), st.sampled_from([FAILED, PREEMPTED, None])), max_size=12),
+    most=st.integers(1, 5),
+)
+def test_a_run_is_refused_after_so_many_and_never_before(
+    attempts: list[tuple[bool, JsonObject | None]], most: int
+) -> None:
+    events: list[JsonObject] = []
+    in_a_row = 0
+    for step, (progress, end) in enumerate(attempts):
+        events += [START, *([save(step)] if progress else []), *([end] if end else [])]
+        in_a_row = 0 if progress else in_a_row + (end is not PREEMPTED)
+    if in_a_row >= most:
+        with pytest.raises(ImpossibleConfiguration, match=f"{in_a_row} attempts in a row failed"):
+            refuse_standstill(events, most, {})
+    else:
+        refuse_standstill(events, most, {})
+
+
+def test_a_person_may_try_again_and_torchrun_may_not() -> None:
+    events = [START, FAILED, START, FAILED, START, FAILED]
+    with pytest.raises(ImpossibleConfiguration, match="the last one with: out of memory"):
+        refuse_standstill(events, 3, {})
+    with pytest.raises(ImpossibleConfiguration, match="3 attempts in a row"):
+        refuse_standstill([*events, OVER], 3, {"TORCHELASTIC_RESTART_COUNT": "1"})
+    refuse_standstill([*events, OVER], 3, {"TORCHELASTIC_RESTART_COUNT": "0"})
+    refuse_standstill([*events, OVER, START, FAILED, START, FAILED], 3, {})
