@@ -16,7 +16,7 @@ from seatrial.model.fp8 import FP8, FP8_MAX, SMALLEST
 def cast_joined_rows(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[Tensor, Tensor]:
     """quantise_rows(parts side by side * column scales) of up to three parts, each row read once."""
     tokens, width = parts[0].shape[0], column_scales_W.shape[0]
-    first, second, third = (*parts, *parts[:1] * 2)[:3]
+    first, second, third = [*parts, parts[0], parts[0]][:3]
     ends = [sum(part.shape[1] for part in parts[: count + 1]) for count in range(len(parts))]
     first_end, second_end = (*ends, width)[:2]
     q_TW = parts[0].new_empty((tokens, width), dtype=FP8)

@@ -179,7 +179,7 @@ class _AdaptedProduct(torch.autograd.Function):
         ctx.save_for_backward(x_TI, xa_TG, a_GI, b_OR, mask_key, *weight)
         ctx.scale, ctx.dropout = scale, dropout
         assert isinstance(y_TO, Tensor)
-        return y_TO.split(out_sizes, 1)
+        return tuple(y_TO.split(out_sizes, 1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
