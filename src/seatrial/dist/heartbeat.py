@@ -37,8 +37,8 @@ PHASES = (
 """``done`` and ``failed`` are last words: a process that ends after another was killed."""
 
 LANES = ("main", "writer", "pulse")
-"""Who speaks for a rank: its main thread, the process that writes its checkpoints, and a thread that only shows that
-the interpreter's lock can still be had."""
+"""Who speaks for a rank: its main thread, the thread that has its checkpoints written, and a thread that only shows
+that the interpreter's lock can still be had."""
 
 # A record: number, process id, phase, step, marks, when the phase began and when it was last heard of (monotonic ns).
 _RECORD = struct.Struct("<QIIqQQQ")
@@ -76,6 +76,10 @@ class Heartbeat:
         """Still in the same phase, and further than before."""
         self._marks += 1
         self._write(time.monotonic_ns())
+
+    def lane(self, name: str) -> "Heartbeat":
+        """Another voice of the same rank, for another thread to speak with."""
+        return Heartbeat(self._memory, name)
 
     def _write(self, now_ns: int) -> None:
         self._number += 1

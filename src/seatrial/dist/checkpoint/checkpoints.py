@@ -100,6 +100,7 @@ class Checkpoints:
             self._memory,
             layout,
             labels,
+            heartbeat=self._heartbeat.lane("writer"),
             token=token[0],
             keep=settings.keep,
             stall_seconds=stall_seconds,

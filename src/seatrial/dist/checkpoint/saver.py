@@ -13,6 +13,7 @@ from seatrial.dist.checkpoint.process import WriterProcess
 from seatrial.dist.checkpoint.stage import Copied, Stage
 from seatrial.dist.checkpoint.storage import Storage
 from seatrial.dist.checkpoint.work import Collect, Collected, Commit, Discard, Failed, Write
+from seatrial.dist.heartbeat import Heartbeat
 from seatrial.dist.world import World
 from seatrial.errors import IntegrityError, SeatrialError
 from seatrial.hardware import GB
@@ -56,12 +57,14 @@ class Saver:
         layout: Layout,
         labels: Labels,
         *,
+        heartbeat: Heartbeat,
         token: str,
         keep: int,
         stall_seconds: float,
     ) -> None:
         self._run, self._world, self._storage, self._place = run, world, storage, place
         self._memory, self._layout, self._labels = memory, layout, labels
+        self._heartbeat = heartbeat
         self._token, self._keep, self._stall_seconds = token, keep, stall_seconds
         self._exchange = Exchange(token)
         self._writer = self._started()
@@ -79,9 +82,16 @@ class Saver:
 
     def make_durable(self, staged: Staged, progress: JsonObject) -> str:
         """Write, commit, collect. Says why it failed, the same on all ranks; empty when it was committed."""
+        try:
+            return self._make_durable(staged, progress)
+        finally:
+            self._heartbeat.phase("done", staged.step)
+
+    def _make_durable(self, staged: Staged, progress: JsonObject) -> str:
         temporary, final = self._storage.names_of(staged.step, self._token)
         mine, outcome = f"{staged.number}/rank-{self._world.rank}", f"{staged.number}/outcome"
         try:
+            self._heartbeat.phase("save.write", staged.step)
             staged.copied.wait()
             files = tuple(file.write for file in self._layout.files[self._world.rank])
             self._exchange.tell(mine, self._ask(Write(temporary, files)))
@@ -101,7 +111,7 @@ class Saver:
             with suppress(RuntimeError):
                 self._exchange.tell(outcome, failure)
             if not failure:
-                self._collect()
+                self._collect(staged.step)
         return failure
 
     def abandon(self) -> None:
@@ -128,7 +138,9 @@ class Saver:
         for rank, part in enumerate(parts):
             if isinstance(part, Failed):
                 return f"{part.reason} (rank {rank})"
+        self._heartbeat.phase("save.manifest", staged.step)
         manifest = self._manifest(staged, progress, parts, final)
+        self._heartbeat.phase("save.commit", staged.step)
         answer = self._ask(Commit(temporary, manifest, self._labels.texts))
         if isinstance(answer, Failed):
             return f"{answer.reason} (rank {self._world.rank})"
@@ -187,7 +199,8 @@ class Saver:
         kept = f"the checkpoint of step {step_of(good[0])} stays" if good else "there is no checkpoint yet"
         return f"{said}{kept}, and training goes on to the next save"
 
-    def _collect(self) -> None:
+    def _collect(self, step: int) -> None:
+        self._heartbeat.phase("save.collect", step)
         answer = self._ask(Collect(self._keep))
         if isinstance(answer, Failed):
             self._run.event("alarm", what="old checkpoints not deleted", reason=answer.reason)
