@@ -18,13 +18,14 @@ TELL_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class NodeReport:
-    """``finding``: what this node has concluded; it is ending its ranks, and so should the others."""
+    """``finding``: what this node has concluded; it is ending its ranks, and so should the others. ``what`` it was."""
 
     generation: str
     host: str
     number: int
     views: tuple[RankView, ...]
     finding: str = ""
+    what: str = ""
 
 
 def tell(run: Path, node: int, report: NodeReport) -> None:
@@ -71,8 +72,10 @@ class OtherNodes:
         return merge(dict(self._heard), time.monotonic())
 
     @property
-    def finding(self) -> str:
-        return next((report.finding for _, report in self._heard.values() if report.finding), "")
+    def concluded(self) -> NodeReport | None:
+        """Of a node that has, one that knows a cause before one that saw a rank fail, perhaps for want of another."""
+        reports = [report for _, report in self._heard.values() if report.finding]
+        return min(reports, key=lambda report: report.what == "failed", default=None)
 
 
 def merge(heard: Mapping[int, tuple[float, NodeReport]], now: float) -> list[RankView]:

@@ -74,6 +74,7 @@ class Ending:
     what: str
     finding: Finding
     seconds: float
+    exit_code: int = SeatrialError.exit_code
     at: float = field(default_factory=time.time)
 
 
@@ -83,19 +84,23 @@ def main(watched: Watched, lifeline: int) -> None:
         signal.signal(number, signal.SIG_IGN)  # sent to all processes of a job, and the ranks' to answer
     run = RunDir(watched.run)
     local = LocalRanks(watched.run, range(watched.first, watched.first + watched.count), watched.generation)
-    ending, views = _watch(watched, run, local, lifeline)
-    if ending is None:  # they ended between two looks
-        ending = _death(views, Launcher(watched.launcher)) or _first_to_fail(watched, views)
-        if ending is not None and _is_recorder(watched, views):
+    ending, views, gossip = _watch(watched, run, local, lifeline)
+    between_looks = ending is None
+    ending = ending or _death(views, Launcher(watched.launcher)) or _failure(watched, views)
+    if ending is not None and watched.nodes > 1:
+        ending = gossip.agree(views, ending)
+    if ending is not None and _is_recorder(watched, [*views, *gossip.views]):
+        if between_looks:
             _within(RECORD_SECONDS, partial(_record, watched, run, local, ending, views))
-    if ending is not None and _is_recorder(watched, views):
         _within(RECORD_SECONDS, partial(_correct_outcome, watched, run, ending))
     if all(view.phase == "done" for view in views):
         local.forget()
 
 
-def _watch(watched: Watched, run: RunDir, local: LocalRanks, lifeline: int) -> tuple[Ending | None, list[RankView]]:
-    """Until all ranks of this node have ended; what we had to end them for, and how they were seen last."""
+def _watch(
+    watched: Watched, run: RunDir, local: LocalRanks, lifeline: int
+) -> tuple[Ending | None, list[RankView], "Gossip"]:
+    """Until all ranks of this node have ended; what we had to end them for, how they were seen, and what we heard."""
     times, gossip, agent = StepTimes(), Gossip(watched), Launcher(watched.launcher)
     began = looked = time.monotonic()
     ending: Ending | None = None
@@ -112,7 +117,7 @@ def _watch(watched: Watched, run: RunDir, local: LocalRanks, lifeline: int) -> t
         # Without a launcher a rank may be part of a process that lives on after it.
         said = LAST_WORDS if watched.launcher == 0 else ("done",)
         if views and all(view.has_ended or view.phase in said for view in views):
-            return ending, views
+            return ending, views, gossip
         gossip.say(views, times.median, ending)
         if agent.is_stuck() and not agent.said:
             agent.said = True
@@ -141,10 +146,10 @@ def _reason_to_end(
 ) -> Ending | None:
     if (died := _death(views, agent)) is not None:
         return died
-    if failed := [view for view in views if view.phase == "failed"]:
-        return Ending("fault", "failed", Finding("", tuple(failed)), ERROR_SECONDS)
-    if gossip.finding:
-        return Ending("fault", "told by another node", Finding(gossip.finding), FAREWELL_SECONDS)
+    if (failed := _failure(watched, views)) is not None:
+        return failed
+    if gossip.concluded is not None:
+        return gossip.concluded
     if find_stall([*views, *gossip.views], median, watched.hang_seconds) is None:
         return None
     local.ask_for_stacks(views)
@@ -163,10 +168,16 @@ def _death(views: Sequence[RankView], agent: "Launcher") -> Ending | None:
     return Ending("fault", "killed", finding, FAREWELL_SECONDS) if finding is not None else None
 
 
-def _first_to_fail(watched: Watched, views: Sequence[RankView]) -> Ending | None:
-    """Several ranks ended with errors, all but one because another had gone."""
+def _failure(watched: Watched, views: Sequence[RankView]) -> Ending | None:
+    """The first error of several is the cause; the others are what a rank sees of it."""
     failed = tuple(view for view in views if view.phase == "failed")
-    return Ending("fault", "failed", Finding("", failed), 0.0) if failed and watched.count > 1 else None
+    if not failed:
+        return None
+    error = first_error(watched.run, range(watched.first, watched.first + watched.count))
+    if error is None:
+        return Ending("fault", "failed", Finding("a rank failed", failed), ERROR_SECONDS)
+    culprits = tuple(view for view in failed if view.rank == error.rank)
+    return Ending("fault", "failed", Finding(error.reason, culprits), ERROR_SECONDS, exit_code=error.exit_code)
 
 
 def _with_stacks(local: LocalRanks, views: Sequence[RankView]) -> list[RankView]:
@@ -182,24 +193,20 @@ def _learn(times: StepTimes, beats: Sequence[RankBeats]) -> None:
             times.saw(rank.main.step, rank.main.began)
 
 
-def _is_recorder(watched: Watched, views: Sequence[RankView]) -> bool:
+def _is_recorder(watched: Watched, everybody: Sequence[RankView]) -> bool:
     """One node writes for all: that of the first rank, or, when that one is silent, of the first that is not."""
-    heard = [view for view in views if view.silent_seconds <= SILENT_SECONDS]
-    return lowest_rank(heard) in range(watched.first, watched.first + watched.count)
+    heard = [view for view in everybody if view.silent_seconds <= SILENT_SECONDS]
+    ours = range(watched.first, watched.first + watched.count)
+    return lowest_rank(everybody) == 0 and lowest_rank(heard) in ours
 
 
 def _record(watched: Watched, run: RunDir, local: LocalRanks, ending: Ending, views: Sequence[RankView]) -> None:
     """Say what happened, with the evidence beside it, while the ranks still live."""
     finding = ending.finding
-    reason, culprits = finding.reason, list(finding.culprits)
-    if ending.what == "failed":
-        error = first_error(watched.run, range(watched.first, watched.first + watched.count))
-        reason = error.reason if error is not None else "a rank failed"
-        culprits = [view for view in culprits if error is None or view.rank == error.rank]
     where = watched.run / "stalls" / f"attempt-{watched.attempt:03d}"
-    said: JsonObject = {"what": ending.what, "reason": reason, "attempt": watched.attempt}
-    said["ranks"] = [view.rank for view in culprits]
-    for culprit in culprits[:1]:
+    said: JsonObject = {"what": ending.what, "reason": finding.reason, "attempt": watched.attempt}
+    said["ranks"] = finding.ranks
+    for culprit in finding.culprits[:1]:
         said |= {"step": culprit.step, "phase": culprit.phase, "host": culprit.host, "pid": culprit.pid}
     if ending.event == "stall":
         said["stacks"] = str(where.relative_to(watched.run))
@@ -222,15 +229,10 @@ def _correct_outcome(watched: Watched, run: RunDir, ending: Ending) -> None:
     outcome = run.read_outcome()
     if (starts and starts[-1] != watched.attempt) or (outcome is not None and _is_true(outcome, ending)):
         return
-    reason, code = ending.finding.reason, SeatrialError.exit_code
-    if ending.what == "failed":
-        error = first_error(watched.run, range(watched.first, watched.first + watched.count))
-        if error is None or (outcome is not None and outcome["reason"] == error.reason):
-            return
-        reason, code = error.reason, error.exit_code
+    reason = ending.finding.reason
     if outcome is None:
         run.event("failed", reason=reason, attempt=watched.attempt)
-    run.write_outcome("failed", reason, code)
+    run.write_outcome("failed", reason, ending.exit_code)
 
 
 def _is_true(outcome: JsonObject, ending: Ending) -> bool:
@@ -292,14 +294,16 @@ class Gossip:
         return self._others.views
 
     @property
-    def finding(self) -> str:
-        return self._others.finding
+    def concluded(self) -> Ending | None:
+        """What another node ends its ranks for."""
+        report = self._others.concluded
+        return Ending("fault", report.what, Finding(report.finding), FAREWELL_SECONDS) if report is not None else None
 
     def say(self, views: Sequence[RankView], median: float | None, ending: Ending | None) -> None:
         """What the next report holds; at once when this node ends its ranks."""
-        finding = (ending.finding.reason or "a rank failed") if ending is not None else ""
+        finding, what = (ending.finding.reason, ending.what) if ending is not None else ("", "")
         urgent = finding != self._report.finding
-        self._report = replace(self._report, views=tuple(views), finding=finding)
+        self._report = replace(self._report, views=tuple(views), finding=finding, what=what)
         self._listening = any(view.idle_seconds > 1.0 + 1.5 * (median or 0.0) for view in views)
         if urgent:
             self._due.set()
@@ -311,6 +315,22 @@ class Gossip:
         self._did.clear()
         self._due.set()
         self._did.wait(RECORD_SECONDS)
+
+    def agree(self, views: Sequence[RankView], ending: Ending) -> Ending:
+        """Tell why ours have ended; where all that we know is an error, hear what another node knows of its cause."""
+        self.say(views, None, ending)
+        deadline = time.monotonic() + RECORD_SECONDS
+        while time.monotonic() < deadline:
+            self._listening = True
+            self._did.clear()
+            self._due.set()
+            self._did.wait(deadline - time.monotonic())
+            told = self.concluded
+            if ending.what != "failed" or (told is not None and told.what != "failed"):
+                break
+            time.sleep(LOOK_SECONDS)
+        told = self.concluded
+        return told if ending.what == "failed" and told is not None and told.what != "failed" else ending
 
     def _run(self) -> None:
         told = 0.0
