@@ -15,12 +15,12 @@ from seatrial.errors import IntegrityError
 from seatrial.rundir import RunDir
 
 
-def main(folder: Path, hang_seconds: float) -> None:
+def main(folder: Path, hang_seconds: float, timeout_seconds: float = 600.0) -> None:
     """Step until ``folder/finish`` exists. SIGWINCH keeps the interpreter's lock, SIGIO fails."""
     signal.signal(signal.SIGWINCH, lambda *_: _keep_the_lock())
     signal.signal(signal.SIGIO, lambda *_: _fail())
     run = RunDir(folder / "run")
-    with joined_world(timeout_seconds=600) as world:
+    with joined_world(timeout_seconds=timeout_seconds) as world:
         attempt = _begin(run, world)
         with watched_rank(run.path, world, attempt=attempt, hang_seconds=hang_seconds) as heartbeat:
             step, going = 0, torch.ones(1)
@@ -41,7 +41,7 @@ def _begin(run: RunDir, world: World) -> int:
         run.prepare()
         run.outcome.unlink(missing_ok=True)
         attempt[0] = 1 + sum(event["event"] == "start" for event in run.read_events())
-        run.event("start", attempt=int(attempt))
+        run.event("start", attempt=int(attempt), world_size=world.size)
     dist.broadcast(attempt, src=0)
     return int(attempt)
 
@@ -58,4 +58,4 @@ def _fail() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(float, sys.argv[2:]))
