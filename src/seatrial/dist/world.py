@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from seatrial.dist.orphan import die_with_launcher
+from seatrial.dist.watchdog.sight import record_collectives
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class World:
 
 
 @contextmanager
-def joined_world(*, timeout_seconds: float) -> Iterator[World]:
+def joined_world(*, timeout_seconds: float, run: Path | None = None) -> Iterator[World]:
     """Join the processes torchrun started, or be a world of one. Collectives are real in both cases.
 
-    A collective that waits longer than ``timeout_seconds`` for a peer raises instead of hanging.
+    A collective that waits longer than ``timeout_seconds`` for a peer raises instead of hanging. NCCL can be asked what
+    it did last by the watchdog of ``run``.
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -41,6 +44,8 @@ def joined_world(*, timeout_seconds: float) -> Iterator[World]:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
+        if run is not None:
+            record_collectives(run)
     else:
         device = torch.device("cpu")
         backend = "gloo"

@@ -41,7 +41,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
     """
     run = RunDir(settings.run.dir)
     with (
-        joined_world(timeout_seconds=settings.run.timeout_seconds) as world,
+        joined_world(timeout_seconds=settings.run.timeout_seconds, run=run.path) as world,
         stop_requests(run.stop_file, at_once=True) as stop,
         open_run(run, settings, world, fresh=fresh) as attempt,
         watched_rank(run.path, world, attempt=attempt, hang_seconds=settings.run.hang_seconds) as heartbeat,

@@ -24,6 +24,22 @@ def recorder_prefix(run: Path) -> Path:
     return heartbeat_directory(run) / "nccl-"
 
 
+def record_collectives(run: Path) -> None:
+    """Have NCCL keep what it did last, and write it down when it is asked; read when a process group is made.
+
+    Without stacks of Python: taking them needs the interpreter's lock, which may be what is stuck.
+    """
+    prefix = recorder_prefix(run)
+    prefix.parent.mkdir(mode=0o700, exist_ok=True)
+    for name, value in (
+        ("TORCH_FR_BUFFER_SIZE", "2000"),
+        ("TORCH_FR_DUMP_TEMP_FILE", str(prefix)),
+        ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", str(prefix)),
+        ("TORCH_INCLUDE_STACK_TRACE", "0"),
+    ):
+        os.environ.setdefault(name, value)
+
+
 def process_state(pid: int) -> str:
     """The kernel's letter: R, S, D (waits in the kernel), T (stopped); empty when it has ended."""
     try:
