@@ -106,7 +106,7 @@ def _watch(
     ending: Ending | None = None
     over = 0.0
     while True:
-        _wait(lifeline, LOOK_SECONDS)
+        is_alone = _wait(lifeline, LOOK_SECONDS)
         now = time.monotonic()
         if now - looked > FROZEN_SECONDS:
             began = now
@@ -116,8 +116,8 @@ def _watch(
         views = local.views(beats, since=began)
         # Without a launcher a rank may be part of a process that lives on after it.
         said = LAST_WORDS if watched.launcher == 0 else ("done",)
-        if views and all(view.has_ended or view.phase in said for view in views):
-            return ending, views, gossip
+        if (views or is_alone) and all(view.has_ended or view.phase in said for view in views):
+            return ending, views, gossip  # without views: our rank has gone, and its file is a later attempt's, or gone
         gossip.say(views, times.median, ending)
         if agent.is_stuck() and not agent.said:
             agent.said = True
@@ -356,11 +356,12 @@ def _within(seconds: float, act: Callable[[], None]) -> None:
     thread.join(seconds)
 
 
-def _wait(lifeline: int, seconds: float) -> None:
-    """Until it is time to look again, or our rank ends: its end of the pipe closes however it does."""
+def _wait(lifeline: int, seconds: float) -> bool:
+    """Until it is time to look again, or our rank ends: its end of the pipe closes however it does. Whether it has."""
     ready, _, _ = select.select([lifeline], [], [], seconds)
     if ready:
         time.sleep(0.02)
+    return bool(ready)
 
 
 if __name__ == "__main__":
