@@ -187,6 +187,8 @@ class Checkpoints:
         """
         began = time.monotonic()
         assert self._staged is None, "what was staged before is to be written first"
+        if self.busy:  # slow storage is no step that hangs
+            self._heartbeat.phase("save.write", self._last_staged.step)
         self.wait()
         self._pinned.result()
         self._due = self._memory_free = False
