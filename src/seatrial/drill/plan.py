@@ -13,7 +13,7 @@ from seatrial.model.load import TINY
 from seatrial.records import write_json
 from seatrial.settings import TrainSettings
 
-STEPS = 14
+STEPS = 12
 SAVE_EVERY_STEPS = 4
 """Steps are so short here that a save takes some of them; one that comes due meanwhile waits."""
 
