@@ -35,6 +35,11 @@ def test_being_preempted_is_not_failing() -> None:
     assert standstill([START, PREEMPTED] * 9).attempts == 0
 
 
+def test_a_mistake_of_the_user_is_the_users_to_mend() -> None:
+    refused: JsonObject = {"event": "failed", "reason": "no such file", "exit_code": 2}
+    assert standstill([START, refused] * 9).attempts == 0
+
+
 @given(
     attempts=st.lists(st.tuples(st.booleans(), st.sampled_from([FAILED, PREEMPTED, None])), max_size=12),
     most=st.integers(1, 5),

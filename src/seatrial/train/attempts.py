@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seatrial.errors import ImpossibleConfiguration
+from seatrial.errors import ImpossibleConfiguration, UsageError
 from seatrial.records import JsonObject
 
 GAVE_UP = "gave up"
@@ -23,8 +23,8 @@ class Standstill:
 def standstill(events: Sequence[JsonObject]) -> Standstill:
     """From the events of all attempts so far, each of which begins with "start" and ends with something or nothing.
 
-    An attempt that was asked to stop did not fail, and says nothing either way. One that ended without a word was
-    killed together with all that watched it.
+    An attempt that was asked to stop did not fail, and one that was refused is its user's to mend: neither says
+    anything. One that ended without a word was killed together with all that watched it.
     """
     furthest, failed, reason = -1, 0, ""
     under_way, told = False, ""
@@ -36,7 +36,7 @@ def standstill(events: Sequence[JsonObject]) -> Standstill:
             under_way, told = True, ""
         elif kind == "save" and event["step"] > furthest:
             furthest, failed, under_way = event["step"], 0, False
-        elif kind in ("preempted", "done"):
+        elif kind in ("preempted", "done") or event.get("exit_code") == UsageError.exit_code:
             under_way = False
         elif kind in _TELLING and under_way and event.get("reason"):
             told = event["reason"]

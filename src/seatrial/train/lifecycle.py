@@ -72,7 +72,7 @@ def open_run(run: RunDir, settings: TrainSettings, world: World, *, fresh: bool 
             if world.is_first:
                 code = error.exit_code if isinstance(error, SeatrialError) else SeatrialError.exit_code
                 status: Literal["preempted", "failed"] = "preempted" if isinstance(error, Preempted) else "failed"
-                run.event(status, reason=str(error) or type(error).__name__, attempt=attempt)
+                run.event(status, reason=str(error) or type(error).__name__, exit_code=code, attempt=attempt)
                 run.write_outcome(status, str(error) or type(error).__name__, code)
             raise
         if world.is_first:

@@ -231,7 +231,7 @@ def _correct_outcome(watched: Watched, run: RunDir, ending: Ending) -> None:
         return
     reason = ending.finding.reason
     if outcome is None:
-        run.event("failed", reason=reason, attempt=watched.attempt)
+        run.event("failed", reason=reason, exit_code=ending.exit_code, attempt=watched.attempt)
     run.write_outcome("failed", reason, ending.exit_code)
 
 
