@@ -48,8 +48,8 @@ def test_the_processors_ladder_is_measured_and_judged(accepted: tuple[Path, Acce
 def test_the_reports_say_the_same(accepted: tuple[Path, Acceptance]) -> None:
     out, acceptance = accepted
     written = json.loads((out / "acceptance.json").read_text())
-    assert written["schema_version"] == 1
-    assert set(written) == {"schema_version", "verdict", "checks", "provenance", "seconds"}
+    assert written["schema_version"] == 2
+    assert set(written) == {"schema_version", "verdict", "checks", "provenance", "seconds", "host", "parts", "culprits"}
     assert Acceptance.model_validate(written) == acceptance
     assert written["verdict"] == final_verdict(result.verdict for result in acceptance.checks)
     measured = [json.loads(line)["check"] for line in (out / "facts.jsonl").read_text().splitlines()]
@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_is_a_usage_error(tmp_path: Path) -> None:
     out.mkdir()
     (out / "facts.jsonl").symlink_to("/dev/full")
     with pytest.raises(UsageError, match="No space left on device"):
-        list(runner.run_ladder(out, catalogue.choose(["host.cpu"]), 1))
+        list(runner.run_ladder(out, catalogue.choose(["host.cpu"]), 1, runner.Settings()))
 
 
 def test_the_command_exits_by_verdict_and_writes_json(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from seatrial.accept.check import AnyCheck
 from seatrial.accept.checks import collectives, cpu, fabric, gpu, gpu_compute, gpu_link, gpu_memory, host, storage
+from seatrial.accept.cluster import checks as between
 from seatrial.errors import UsageError
 
 LADDER: tuple[AnyCheck, ...] = (
@@ -19,6 +20,8 @@ LADDER: tuple[AnyCheck, ...] = (
     *collectives.CHECKS,
     *storage.CHECKS,
 )
+EVERY = (*LADDER, *between.CHECKS)
+"""With those between nodes, which several nodes answer together after each has climbed its ladder."""
 LIMITS = {limit.name: limit for check in LADDER for limit in check.limits}
 GROUPS = tuple(dict.fromkeys(check.group for check in LADDER))
 
@@ -42,10 +45,10 @@ def choose(wanted: Sequence[str]) -> tuple[AnyCheck, ...]:
 
 def find(name: str) -> AnyCheck:
     """Raises: UsageError: there is no such check."""
-    for check in LADDER:
+    for check in EVERY:
         if check.name == name:
             return check
-    raise UsageError(f"{name}: no such check; there are: {', '.join(check.name for check in LADDER)}")
+    raise UsageError(f"{name}: no such check; there are: {', '.join(check.name for check in EVERY)}")
 
 
 def seconds_of(text: str) -> float:

@@ -23,6 +23,7 @@ class Request(Frozen):
     seconds: float
     directory: Path
     expected_gpus: int = 0
+    mounts: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,25 +3,42 @@
 import contextlib
 import json
 import os
+import platform
 import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
 from seatrial.accept import catalogue, render
-from seatrial.accept.acceptance import Acceptance
+from seatrial.accept.acceptance import Acceptance, Part, gpu_parts
 from seatrial.accept.check import AnyCheck, Judgement, Request, judge_recorded
+from seatrial.accept.history import Past, with_past
 from seatrial.accept.inventory import Inventory, take_inventory
 from seatrial.accept.limits import Limits
+from seatrial.accept.nvml import DriverState
 from seatrial.errors import UsageError
 from seatrial.provenance import provenance
-from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl, final_verdict, write_json
+from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl, final_verdict, read_jsonl, write_json
 
 BUILT_IN = Limits()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user says beyond checks and budget: GPUs that were paid for, limits of a contract, mounts that matter,
+    and what earlier acceptances measured."""
+
+    expected_gpus: int | None = None
+    limits: Limits = BUILT_IN
+    mounts: tuple[Path, ...] = ()
+    past: Past = field(default_factory=dict)
+
+
 GRACE_SECONDS = 60.0
 """Beyond what a check asked for: importing torch, starting ranks or a CUDA context from a cold disk."""
 
@@ -40,7 +57,8 @@ def accept(
         UsageError: an unknown check, or ``out`` cannot be written.
     """
     start = time.monotonic()
-    results = tuple(run_ladder(out, catalogue.choose(checks), budget_seconds, expected_gpus, limits))
+    settings = Settings(expected_gpus=expected_gpus, limits=limits)
+    results = tuple(run_ladder(out, catalogue.choose(checks), budget_seconds, settings))
     return conclude(out, results, time.monotonic() - start)
 
 
@@ -48,8 +66,7 @@ def run_ladder(
     out: Path,
     checks: Sequence[AnyCheck],
     budget_seconds: float,
-    expected_gpus: int | None = None,
-    limits: Limits = BUILT_IN,
+    settings: Settings,
 ) -> Iterator[CheckResult]:
     """Results as they come, in the order of ``checks``. Raw facts are appended to ``out/facts.jsonl``.
 
@@ -60,24 +77,26 @@ def run_ladder(
         out.mkdir(parents=True, exist_ok=True)
         (out / "facts.jsonl").write_text("")
     inventory = take_inventory()
-    gpus = max(inventory.gpus, expected_gpus or 0)
+    gpus = max(inventory.gpus, settings.expected_gpus or 0)
     seconds = catalogue.sampling_seconds([c for c in checks if c.needs_gpus <= gpus], budget_seconds)
     with Worker(out / "worker.log") as worker:
         for check in checks:
             if check.needs_gpus > gpus:
-                yield _result(check, Judgement(Verdict.SKIPPED, why_skipped(check, inventory, gpus)), 0.0)
+                yield result_of(check, Judgement(Verdict.SKIPPED, why_skipped(check, inventory, gpus)), 0.0)
                 continue
             request = Request(
                 check=check.name,
                 seconds=seconds[check.name],
                 directory=out.resolve(),
                 expected_gpus=gpus,
+                mounts=settings.mounts,
             )
             start = time.monotonic()
             answer = worker.ask(request, GRACE_SECONDS + 4 * request.seconds)
             with _writing(out):
                 append_jsonl(out / "facts.jsonl", answer)
-            yield _result(check, judge_answer(check, answer, limits), time.monotonic() - start)
+            judged = result_of(check, judge_answer(check, answer, settings.limits), time.monotonic() - start)
+            yield with_past(judged, parts_in(out), settings.past) if settings.past else judged
 
 
 def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
@@ -94,13 +113,33 @@ def judge_answer(check: AnyCheck, answer: JsonObject, limits: Limits) -> Judgeme
     return judge_recorded(check, answer["facts"], limits)
 
 
-def conclude(out: Path, results: Sequence[CheckResult], seconds: float) -> Acceptance:
-    """Grade the results and write the reports: ``acceptance.json``, ``.md`` and ``.xml`` (JUnit)."""
+def parts_in(out: Path) -> tuple[Part, ...]:
+    """The machine, and its GPUs where the facts so far tell of them."""
+    serial = Path("/sys/class/dmi/id/product_serial")
+    readable = serial.exists() and os.access(serial, os.R_OK)
+    node = Part(where=platform.node(), name="node", serial=serial.read_text().strip() if readable else "")
+    for answer in read_jsonl(out / "facts.jsonl"):
+        if answer["check"] == "gpu.inventory" and answer.get("facts", {}).get("state"):
+            return (node, *gpu_parts(DriverState.model_validate(answer["facts"]["state"])))
+    return (node,)
+
+
+def conclude(
+    out: Path,
+    results: Sequence[CheckResult],
+    seconds: float,
+    parts: Sequence[Part] | None = None,
+    culprits: Sequence[JsonObject] = (),
+) -> Acceptance:
+    """Grade the results and write the reports: ``acceptance.json``, ``.md``, ``.html`` and ``.xml`` (JUnit)."""
     acceptance = Acceptance(
         verdict=final_verdict(result.verdict for result in results),
         checks=tuple(results),
         provenance=provenance(),
         seconds=seconds,
+        host=platform.node(),
+        parts=tuple(parts_in(out) if parts is None else parts),
+        culprits=tuple(culprits),
     )
     with _writing(out):
         write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))
@@ -117,7 +156,7 @@ def _writing(out: Path) -> Iterator[None]:
         raise UsageError(f"--out {out}: cannot be written: {error}; choose another directory") from error
 
 
-def _result(check: AnyCheck, judgement: Judgement, seconds: float) -> CheckResult:
+def result_of(check: AnyCheck, judgement: Judgement, seconds: float) -> CheckResult:
     needs_remedy = judgement.verdict in (Verdict.WARN, Verdict.FAIL, Verdict.INCONCLUSIVE)
     return CheckResult(
         check=check.name,

@@ -25,33 +25,55 @@ def accept(
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs that were paid for; fewer is a FAIL")] = None,
     own: Annotated[Path | None, typer.Option("--limits", help="YAML of own limits, say those of a contract")] = None,
+    mounts: Annotated[str, typer.Option(help="directories on every disk that matters, comma-separated")] = "",
+    history: Annotated[Path | None, typer.Option(help="directory of earlier acceptances to compare parts with")] = None,
 ) -> None:
-    """Acceptance-test this machine: is every part what was paid for, and if not, which one?
+    """Acceptance-test this machine, or, under srun or torchrun, all of a job's: is every part what was paid for?
 
     Exit code 0: PASS or WARN; 1: FAIL; 3: INCONCLUSIVE, something could not be measured.
     """
     if context.invoked_subcommand is not None:
         return
+    import os
     import time
 
     from rich.console import Console
     from rich.live import Live
 
     from seatrial.accept import catalogue, render, runner
+    from seatrial.accept.cluster.place import find_place
+    from seatrial.accept.history import read_past
     from seatrial.accept.limits import read_own_limits
     from seatrial.records import CheckResult, Verdict
 
+    place = find_place(os.environ)
+    if place is not None and not place.leads:
+        return  # the process that leads this node starts the ranks it needs
     ladder = catalogue.choose([name.strip() for name in checks.split(",") if name.strip()])
     seconds = catalogue.seconds_of(budget)
-    limits = read_own_limits(own, catalogue.LIMITS) if own else runner.BUILT_IN
+    settings = runner.Settings(
+        expected_gpus=gpus,
+        limits=read_own_limits(own, catalogue.LIMITS) if own else runner.BUILT_IN,
+        mounts=tuple(Path(mount.strip()) for mount in mounts.split(",") if mount.strip()),
+        past=read_past(history) if history else {},
+    )
     console = Console(stderr=True)
     results: list[CheckResult] = []
     start = time.monotonic()
     with Live(render.table(ladder, results), console=console, auto_refresh=False) as live:
-        for result in runner.run_ladder(out, ladder, seconds, gpus, limits):
+
+        def show(result: CheckResult) -> None:
             results.append(result)
             live.update(render.table(ladder, results), refresh=True)
-    acceptance = runner.conclude(out, results, time.monotonic() - start)
+
+        if place is not None and place.nodes > 1:
+            from seatrial.accept.cluster.run import Task, run_node
+
+            acceptance = run_node(place, Task(out, ladder, seconds, settings), show)
+        else:
+            for result in runner.run_ladder(out, ladder, seconds, settings):
+                show(result)
+            acceptance = runner.conclude(out, results, time.monotonic() - start)
     style = render.STYLES[acceptance.verdict]
     console.print(f"\n[{style}]{acceptance.verdict}[/] in {acceptance.seconds:.0f} s; report in {out}")
     if json_file is not None:

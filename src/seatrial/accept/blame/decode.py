@@ -25,11 +25,15 @@ FLICKER_TIMES = 2.0
 
 @dataclass(frozen=True)
 class Polished:
-    """``centre_L`` and ``effect_NL`` are logarithms; ``rest_M`` what no node explains, in the order of the bouts."""
+    """``centre_L`` and ``effect_NL`` are logarithms; ``rest_M`` what no node explains, in the order of the bouts.
+
+    ``margin_L``: how far below the centre a single measurement is low. It is wider where measurements scatter.
+    """
 
     centre_L: Floats
     effect_NL: Floats
     rest_M: Floats
+    margin_L: Floats
 
 
 def grouped_median(key_M: Ints, value_M: Floats, groups: int) -> Floats:
@@ -67,7 +71,7 @@ def polish(bouts: Bouts, nodes: int, rails: int) -> Polished:
     at_a_M, at_b_M = effect_NL[bouts.a_M, bouts.rail_M], effect_NL[bouts.b_M, bouts.rail_M]
     # Of two slow nodes the slower one decides, so their effects do not add up.
     slower_M = np.where((at_a_M < LOW) & (at_b_M < LOW), np.minimum(at_a_M, at_b_M), at_a_M + at_b_M)
-    return Polished(centre_L, effect_NL, log_M - centre_L[bouts.rail_M] - slower_M)
+    return Polished(centre_L, effect_NL, log_M - centre_L[bouts.rail_M] - slower_M, np.full(rails, -LOW))
 
 
 def low_ports(polished: Polished) -> NDArray[np.bool_]:
@@ -143,14 +147,14 @@ FLAPPING_BOUTS = 0.5
 LEAST_LOW_IN_BOUT = 2
 
 
-def steady_or_flapping(bouts: Bouts, centre: float, shared_M: NDArray[np.bool_]) -> str:
-    """Second pass, of one port against known-good ones: "steady", "flapping" or "sound".
+def steady_or_flapping(bouts: Bouts, line: float, shared_M: NDArray[np.bool_]) -> str:
+    """Second pass, of one port against known-good ones: "steady", "flapping" or "sound". Below ``line`` is low.
 
     Congestion hits single measurements, or all rails of a bout (``shared_M``); a flapping link is low in half of the
     rounds at least.
     """
     # A measurement that failed is NaN, and no comparison with NaN is true: it counts as low.
-    low_M = ~(bouts.rate_M > FAIL_SHARE * centre)
+    low_M = ~(bouts.rate_M > line)
     if not len(low_M):
         return "sound"
     if low_M.mean() >= STEADY_SHARE:

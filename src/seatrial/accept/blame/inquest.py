@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from seatrial.accept.blame.bouts import Bouts, Cluster, Floats, PortCounters
 from seatrial.accept.blame.decode import (
+    LOW,
     Polished,
     flickering_ports,
     grouped_median,
@@ -24,6 +25,7 @@ from seatrial.accept.blame.decode import (
     steady_or_flapping,
 )
 from seatrial.accept.blame.plan import Round, confirmations, tournament
+from seatrial.accept.fleet import ROBUST_Z
 from seatrial.accept.limits import FAIL_SHARE
 from seatrial.records import Frozen
 
@@ -83,7 +85,7 @@ def investigate(cluster: Cluster, seed: int = 0) -> Inquest:
     polished = _centred_on_sound_nodes(screened, polished, {node for node, _ in ports})
     played = _confirm_ports(cluster, ports, paths, polished, len(rounds), docket)
     played = _confirm_paths(cluster, paths, polished, played, docket)
-    compute_NG = _confirm_gpus(cluster, docket)
+    compute_NG = _confirm_gpus(cluster, docket) if cluster.gpus else np.empty((cluster.nodes, 0))
     loopback_NL = np.median(cluster.loopback(COMPUTE_REPEATS), axis=-1)
     culprits = _name(cluster, docket, loopback_NL, _grown(before, cluster.counters()), compute_NG)
     centre_L = np.exp(polished.centre_L)
@@ -106,8 +108,14 @@ def _centred_on_sound_nodes(bouts: Bouts, polished: Polished, suspects: set[int]
     suspected = np.array(sorted(suspects), dtype=np.int64)
     sound_M = ~(np.isin(bouts.a_M, suspected) | np.isin(bouts.b_M, suspected))
     log_M = np.log(np.maximum(bouts.rate_M[sound_M], 1e-9))
-    centre_L = grouped_median(bouts.rail_M[sound_M], log_M, len(polished.centre_L))
-    return replace(polished, centre_L=np.where(np.isfinite(centre_L), centre_L, polished.centre_L))
+    rail_M, rails = bouts.rail_M[sound_M], len(polished.centre_L)
+    centre_L = grouped_median(rail_M, log_M, rails)
+    spread_L = grouped_median(rail_M, np.abs(log_M - centre_L[rail_M]), rails)
+    return replace(
+        polished,
+        centre_L=np.where(np.isfinite(centre_L), centre_L, polished.centre_L),
+        margin_L=np.maximum(-LOW, ROBUST_Z / 0.6745 * np.nan_to_num(spread_L)),
+    )
 
 
 def _confirm_ports(
@@ -139,20 +147,21 @@ def _confirm_ports(
     shared_M = _shared(cluster, bouts, polished)
     for node, rail in sorted(ports):
         centre = float(np.exp(polished.centre_L[rail]))
+        line = float(np.exp(polished.centre_L[rail] - polished.margin_L[rail]))
         own_M = ((bouts.a_M == node) | (bouts.b_M == node)) & (bouts.rail_M == rail)
         own = bouts.where(own_M)
         loss = float(1 - np.median(np.nan_to_num(own.rate_M)) / centre) if len(own.rate_M) else 0.0
-        match steady_or_flapping(own, centre, shared_M[own_M]):
+        match steady_or_flapping(own, line, shared_M[own_M]):
             case "steady":
                 docket.low_ports[node, rail] = loss
             case "flapping":
-                low_M = ~(own.rate_M > FAIL_SHARE * centre)
+                low_M = ~(own.rate_M > line)
                 docket.flapping[node, rail] = float(low_M.mean())
     return played
 
 
 def _shared(cluster: Cluster, bouts: Bouts, polished: Polished) -> NDArray[np.bool_]:
-    low_M = ~(bouts.rate_M > FAIL_SHARE * np.exp(polished.centre_L)[bouts.rail_M])
+    low_M = ~(bouts.rate_M > np.exp(polished.centre_L - polished.margin_L)[bouts.rail_M])
     return shared_lows(bouts, low_M, cluster.nodes, cluster.rails)
 
 
@@ -174,7 +183,8 @@ def _confirm_paths(
         rate_M = bouts.rate_M[chosen_M]
         ends = polished.effect_NL[a, rail] + polished.effect_NL[b, rail]
         centre = float(np.exp(polished.centre_L[rail] + ends))
-        if steady_or_flapping(bouts.where(chosen_M), centre, shared_M[chosen_M]) == "steady":
+        line = centre * float(np.exp(-polished.margin_L[rail]))
+        if steady_or_flapping(bouts.where(chosen_M), line, shared_M[chosen_M]) == "steady":
             docket.paths[a, b, rail] = float(1 - np.median(np.nan_to_num(rate_M)) / centre)
     return played
 

@@ -70,7 +70,7 @@ def _rank(rank: int, backend: Backend, ranks: int, steps: tuple[Step, ...], seco
     dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=ranks, timeout=TIMEOUT)
     try:
         for collective, size_bytes in steps:
-            found = _take_step(collective, size_bytes, device, seconds)
+            found = take_step(collective, size_bytes, device, seconds)
             if rank == 0:
                 with (Path(scratch) / "steps.jsonl").open("a") as file:
                     file.write(found.model_dump_json() + "\n")
@@ -88,7 +88,7 @@ def _set_environment(backend: Backend, log: str) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = loopback
 
 
-def _take_step(collective: Collective, size_bytes: int, device: "torch.device", seconds: float) -> StepFacts:
+def take_step(collective: Collective, size_bytes: int, device: "torch.device", seconds: float) -> StepFacts:
     import torch
     import torch.distributed as dist
 

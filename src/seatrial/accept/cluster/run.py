@@ -1,0 +1,337 @@
+"""The acceptance of many nodes, as each node runs it: test yourself, tell the others, then play them.
+
+Node 0 conducts. It waits for nobody who is silent: a node that is missing fails, with its last heartbeat, and the
+others go on. When node 0 is missing, every node still has the verdict on itself.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from seatrial.accept import runner
+from seatrial.accept.acceptance import Acceptance, Part
+from seatrial.accept.blame.bisect import Group, bisect
+from seatrial.accept.blame.inquest import Inquest, investigate
+from seatrial.accept.blame.ticket import ticket, ticket_text
+from seatrial.accept.busbw import Collective, busbw_gb_per_s
+from seatrial.accept.check import AnyCheck, percentile
+from seatrial.accept.checks.collectives import RanksFacts
+from seatrial.accept.checks.ranks import StepFacts
+from seatrial.accept.cluster import checks as between
+from seatrial.accept.cluster.board import Board, Heart, Pulses, Unreachable
+from seatrial.accept.cluster.conductor import RankCluster, wrong_nodes
+from seatrial.accept.cluster.crew import Crew, interface_to
+from seatrial.accept.cluster.member import Seat
+from seatrial.accept.cluster.node import clock_offset, clock_server, fingerprint, unresolved
+from seatrial.accept.cluster.place import Place
+from seatrial.accept.facts import Facts
+from seatrial.accept.nccl_log import read_nccl_log
+from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl
+
+PREFIX = "seatrial-accept"
+MIB, GIB = 2**20, 2**30
+WHOLE_STEPS: dict[str, tuple[tuple[Collective, int], ...]] = {
+    "gloo": (("all_gather", MIB), ("all_reduce", 8), ("all_reduce", MIB)),
+    "nccl": (
+        *((name, GIB) for name in ("all_gather", "reduce_scatter", "all_to_all")),
+        *(("all_reduce", size) for size in (8, MIB, 64 * MIB, GIB)),
+    ),
+}
+SLOW_TOGETHER = 0.5
+"""Of what pairs exchange: a ring of all nodes is as fast as its slowest pair, so half of the median is a fault."""
+SURVEY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a node does by itself, and how long it waits for others: see :func:`run_node`."""
+
+    out: Path
+    checks: Sequence[AnyCheck]
+    budget_seconds: float
+    settings: runner.Settings
+    silent_seconds: float = 20.0
+    appear_seconds: float = 180.0
+
+
+def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> Acceptance:
+    """This node's part. Node 0 returns the verdict on the whole, the others that on themselves."""
+    own = task.out / f"node-{place.node:05d}"
+    try:
+        board = Board.at(
+            place.address, place.port, host=place.hosts_store, prefix=PREFIX, timeout_seconds=task.appear_seconds
+        )
+    except Unreachable as error:
+        results = [*runner.run_ladder(own, task.checks, task.budget_seconds, task.settings), _alone(place, str(error))]
+        return runner.conclude(own, results, 0.0)
+    with Heart(board, place.node) as heart:
+        board.post(f"hello/{place.node}", {"host": platform.node(), "print": fingerprint()})
+        start = time.monotonic()
+        results = []
+        heart.doing = task.checks[0].name if task.checks else "waiting"
+        for result in runner.run_ladder(own, task.checks, task.budget_seconds, task.settings):
+            results.append(result)
+            show(result)
+            heart.doing = task.checks[len(results)].name if len(results) < len(task.checks) else "waiting for others"
+        acceptance = runner.conclude(own, results, time.monotonic() - start)
+        board.post(f"result/{place.node}", acceptance.model_dump(mode="json"))
+        try:
+            if place.node == 0:
+                return _conduct(place, board, task, start, show, heart)
+            _attend(place, board, task, heart, len(acceptance_gpus(acceptance)))
+        except Unreachable as error:
+            acceptance = runner.conclude(own, [*results, _alone(place, str(error))], time.monotonic() - start)
+        return acceptance
+
+
+def acceptance_gpus(acceptance: Acceptance) -> list[Part]:
+    return [part for part in acceptance.parts if part.uuid]
+
+
+def _alone(place: Place, why: str) -> CheckResult:
+    (presence,) = (check for check in between.CHECKS if check.name == "cluster.presence")
+    reason = f"node {place.node} tested itself alone: {why}"
+    return CheckResult(
+        check=presence.name,
+        question=presence.question,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=reason,
+        remedy=presence.remedy,
+    )
+
+
+def _conduct(
+    place: Place, board: Board, task: Task, start: float, show: Callable[[CheckResult], None], heart: Heart
+) -> Acceptance:
+    """Node 0: gather what the others found, question them, let them play, and conclude."""
+    heart.doing = "conducting"
+    pulses = Pulses(board, place.nodes, silent_seconds=task.silent_seconds, appear_seconds=task.appear_seconds)
+    reports, why = _gather_reports(place, board, task, pulses)
+    hosts = unique_hosts({node: (board.read(f"hello/{node}") or {}).get("host", "") for node in range(place.nodes)})
+    present = {node: hosts[node] for node in reports}
+    results = {hosts[node]: list(report.checks) for node, report in reports.items()}
+    prints = {hosts[node]: board.read(f"hello/{node}")["print"] for node in present}
+    judged: list[CheckResult] = []
+
+    def conclude(name: str, facts: Facts, began: float) -> None:
+        check = next(check for check in between.CHECKS if check.name == name)
+        append_jsonl(task.out / "facts.jsonl", {"check": name, "facts": facts.model_dump(mode="json")})
+        judgement = check.judge(facts, task.settings.limits)
+        judged.append(runner.result_of(check, judgement, time.monotonic() - began))
+        show(judged[-1])
+
+    conclude("cluster.presence", between.PresenceFacts(nodes=place.nodes, present=present, missing=why), start)
+    conclude("cluster.fingerprint", between.FingerprintFacts(prints=prints), time.monotonic())
+    began = time.monotonic()
+    names, clocks = _survey(board, hosts, present, pulses)
+    conclude("cluster.names", names, began)
+    conclude("cluster.clock", clocks, began)
+    conclude("cluster.fleet", between.FleetFacts(rates=between.fleet_rates(results)), time.monotonic())
+    began = time.monotonic()
+    blame, whole = _play(place, board, task, hosts, reports, pulses)
+    conclude("cluster.blame", blame, began)
+    if whole is not None:
+        conclude("cluster.collectives", whole, began)
+    board.post("end", True)
+    board.gather([f"bye/{node}" for node in present if node], 5.0)
+    parts = {node: list(report.parts) for node, report in reports.items()}
+    _write_tickets(task.out, blame, hosts, parts)
+    every = [*between.merged(results), *judged]
+    placed = between.placed_parts({hosts[node]: found for node, found in parts.items()})
+    return runner.conclude(task.out, every, time.monotonic() - start, placed, culprits=_tickets(blame, hosts, parts))
+
+
+def unique_hosts(names: dict[int, str]) -> dict[int, str]:
+    """Host names by node; where two nodes share one, or have none, the number tells them apart."""
+    every = list(names.values())
+    return {
+        node: name if name and every.count(name) == 1 else f"{name or 'node'}#{node}" for node, name in names.items()
+    }
+
+
+def _gather_reports(
+    place: Place, board: Board, task: Task, pulses: Pulses
+) -> tuple[dict[int, Acceptance], dict[int, str]]:
+    """Reports by node, and for the others why there is none."""
+    found = board.gather(
+        [f"result/{node}" for node in range(place.nodes)],
+        task.appear_seconds + 60 + 10 * task.budget_seconds,
+        lambda name: pulses.dead(int(name.split("/")[1])),
+    )
+    reports = {int(name.split("/")[1]): Acceptance.model_validate(report) for name, report in found.items()}
+    return reports, {node: pulses.last(node) for node in range(place.nodes) if node not in reports}
+
+
+def _survey(
+    board: Board, hosts: dict[int, str], present: dict[int, str], pulses: Pulses
+) -> tuple[between.NamesFacts, between.ClocksFacts]:
+    """Names that each node can resolve, and its clock against ours."""
+    plain = sorted({board.read(f"hello/{node}")["host"] for node in present})
+    with clock_server() as port:
+        board.post("survey", {"names": plain, "clock": port})
+        own = unresolved(name for name in plain if name != platform.node())
+        others = [f"survey/{node}" for node in present if node]
+        answers = board.gather(others, SURVEY_SECONDS, lambda name: pulses.dead(int(name.split("/")[1])))
+    told = {hosts[int(name.split("/")[1])]: answer for name, answer in answers.items()}
+    names = {hosts[0]: tuple(own)} | {host: tuple(answer["unresolved"]) for host, answer in told.items()}
+    clocks = {host: tuple(answer["offset"]) for host, answer in told.items() if answer["offset"]}
+    return between.NamesFacts(unresolved=names), between.ClocksFacts(offsets={hosts[0]: (0.0, 0.0), **clocks})
+
+
+def _play(
+    place: Place, board: Board, task: Task, hosts: dict[int, str], reports: dict[int, Acceptance], pulses: Pulses
+) -> tuple[between.BlameFacts, between.WholeFacts | None]:
+    """The tournament among nodes that are sound by themselves, and collectives over all of them."""
+    excluded = {hosts[node]: why for node, report in reports.items() if (why := _unfit(report))}
+    members = [node for node in reports if hosts[node] not in excluded]
+    gpus = min((len(acceptance_gpus(reports[node])) for node in members), default=0)
+    local_size, backend = max(gpus, 1), "nccl" if gpus else "gloo"
+    board.post("start", {"members": members, "ranks": local_size, "backend": backend})
+    cluster = RankCluster(board, members, local_size, has_gpus=gpus > 0, dead=pulses.dead)
+    inquest: Inquest | None = None
+    whole: between.WholeFacts | None = None
+    at_scale = ""
+    with _crew(place, task, members, local_size, backend) as crew:
+        if len(members) > 1:
+            if isinstance(crew, Crew):
+                cluster.mind = lambda: crew.mind(board)
+            inquest = investigate(cluster)
+            left = tuple(index for index in range(len(members)) if not cluster.unanswered[index])
+            whole = _whole(cluster, left, backend, reports[members[0]])
+            at_scale = _at_scale(cluster, left, inquest, [hosts[node] for node in members]) if gpus else ""
+        cluster.end()
+    names = tuple(hosts[node] for node in members)
+    silent = {
+        index: f"left {count} orders unanswered; {pulses.last(members[index])}"
+        for index, count in cluster.unanswered.items()
+    }
+    rate_NN = inquest.rate_NN if inquest else np.empty((0, 0))
+    blame = between.BlameFacts(
+        hosts=names,
+        rounds=inquest.rounds if inquest else 0,
+        culprits=inquest.culprits if inquest else (),
+        unsettled=inquest.unsettled if inquest else (),
+        wrong=tuple(wrong_nodes(cluster.wrong, cluster.played)),
+        silent=silent,
+        excluded=excluded,
+        at_scale=at_scale,
+        rates=tuple(tuple(None if np.isnan(rate) else float(rate) for rate in row) for row in rate_NN),
+    )
+    return blame, whole
+
+
+def _unfit(report: Acceptance) -> str:
+    """Why a node does not play: what it fails by itself, it would fail again in its pairs."""
+    return next(
+        (
+            f"{result.check}: {result.reason}"
+            for result in report.checks
+            if result.verdict is Verdict.FAIL and result.check.partition(".")[0] in ("gpu", "fabric", "collectives")
+        ),
+        "",
+    )
+
+
+def _whole(cluster: RankCluster, left: Group, backend: str, report: Acceptance) -> between.WholeFacts | None:
+    if len(left) < 2:
+        return None
+    found = cluster.collectives([left], WHOLE_STEPS[backend], 2.0).get(left)
+    names = tuple(part.name for part in acceptance_gpus(report))[: cluster.ranks_a_node] * len(left)
+    facts = RanksFacts(
+        backend="nccl" if backend == "nccl" else "gloo",
+        ranks=len(left) * cluster.ranks_a_node,
+        gpu_names=names,
+        steps=found or (),
+        choice=read_nccl_log(""),
+    )
+    return between.WholeFacts(ranks=facts, nodes=len(left))
+
+
+def _at_scale(cluster: RankCluster, left: Group, inquest: Inquest, names: Sequence[str]) -> str:
+    """Who makes the whole slow where pairs are not; empty when it is not."""
+    pairs = [float(rate) for rate in inquest.rate_NN[np.isfinite(inquest.rate_NN)]]
+    if len(left) < 4 or not pairs:
+        return ""
+    floor = SLOW_TOGETHER * percentile(pairs, 50)
+
+    def measure(groups: Sequence[Group]) -> list[bool]:
+        found = cluster.collectives(groups, [("all_reduce", GIB)], 1.0)
+        return [_busbw(found.get(group, ()), len(group) * cluster.ranks_a_node) < floor for group in groups]
+
+    fault = bisect(left, measure)
+    if fault is None:
+        return ""
+    who = ", ".join(names[node] for node in fault.culprits) or f"nobody alone among {len(fault.group)} nodes"
+    return f"together slower than {floor:.3g} GB/s, though pairs are not: {who}; {fault.sound_size} nodes are sound"
+
+
+def _busbw(steps: Sequence[StepFacts], ranks: int) -> float:
+    if not steps:
+        return 0.0
+    step = steps[-1]
+    return busbw_gb_per_s(step.collective, step.size_bytes, percentile(step.seconds, 50), ranks)
+
+
+def _crew(
+    place: Place, task: Task, members: Sequence[int], local_size: int, backend: str
+) -> "Crew | nullcontext[None]":
+    if place.node not in members or len(members) < 2:
+        return nullcontext()
+    log = task.out / f"node-{place.node:05d}" / "ranks.log"
+    seats = [
+        Seat(
+            address=place.address,
+            port=place.port,
+            prefix=PREFIX,
+            node=place.node,
+            local=local,
+            backend="nccl" if backend == "nccl" else "gloo",
+            interface=interface_to(place.address),
+            log=str(log.with_name(f"nccl-{local}.log")),
+        )
+        for local in range(local_size)
+    ]
+    return Crew(seats, log)
+
+
+def _attend(place: Place, board: Board, task: Task, heart: Heart, gpus: int) -> None:
+    """Other nodes: answer the survey, keep our ranks alive, and leave when node 0 says so."""
+    survey = _until(board, "survey")
+    try:
+        offset: tuple[float, float] | None = clock_offset(place.address, survey["clock"])
+    except OSError:
+        offset = None  # no answer is no clock: the judge sees that this node's is missing
+    missing = unresolved(name for name in survey["names"] if name != platform.node())
+    board.post(f"survey/{place.node}", {"unresolved": missing, "offset": offset})
+    start = _until(board, "start")
+    heart.doing = "the tournament"
+    with _crew(place, task, start["members"], start["ranks"], start["backend"]) as crew:
+        while board.wait("end", 0.5) is None:
+            if isinstance(crew, Crew):
+                crew.mind(board)
+    board.post(f"bye/{place.node}", True)
+
+
+def _until(board: Board, name: str) -> JsonObject:
+    """Wait for a note of node 0. Raises: Unreachable: node 0 is gone."""
+    while (note := board.wait(name, 1.0)) is None:
+        pass
+    found: JsonObject = note
+    return found
+
+
+def _tickets(blame: between.BlameFacts, hosts: dict[int, str], parts: dict[int, list[Part]]) -> list[JsonObject]:
+    by_host = {name: node for node, name in hosts.items()}
+    of_index = {index: parts.get(by_host[name], []) for index, name in enumerate(blame.hosts)}
+    return [ticket(culprit, blame.hosts, of_index) for culprit in blame.culprits]
+
+
+def _write_tickets(out: Path, blame: between.BlameFacts, hosts: dict[int, str], parts: dict[int, list[Part]]) -> None:
+    tickets = _tickets(blame, hosts, parts)
+    if tickets:
+        (out / "tickets.md").write_text(ticket_text(tickets))
