@@ -53,6 +53,7 @@ def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
     wrong = [*_unfinished(evidence), *_other_bits(evidence, expected), *packs_amiss(evidence, expected)]
     if lost > allowed:
         wrong.append(f"{lost} steps lost, where at most {allowed} may be")
+    wrong += resumed_too_early(evidence)
     if none_valid(evidence):
         wrong.append("at a restart no checkpoint was valid, though one had been committed")
     if said is None and fault.answer != "none":
@@ -111,8 +112,8 @@ def tells_of(expected: Answer, event: JsonObject, evidence: Evidence) -> bool:
         case "skip":
             return kind == "skip"
         case "refused":
-            wounded = str(evidence.wounded["what"]) if evidence.wounded is not None else ""
-            return kind == "failed" and wounded in str(event["reason"])
+            wounded = str(evidence.wounded["what"]) if evidence.wounded is not None else None
+            return kind == "failed" and wounded is not None and wounded in str(event["reason"])
         case "none":
             return False
 
@@ -137,6 +138,21 @@ def lost_steps(evidence: Evidence, every: int) -> tuple[int, int]:
         if lost >= worst:
             worst, allowed = lost, every * (1 + len(spoilt)) + last % every
     return worst, allowed
+
+
+def resumed_too_early(evidence: Evidence) -> list[str]:
+    """Each attempt goes on from the newest checkpoint that was committed, unless that was found to be damaged."""
+    damaged = {str(event["checkpoint"]) for event in evidence.events if _is_corruption(event)}
+    resumed = {int(event["attempt"]): int(event["step"]) for event in evidence.events if event["event"] == "resume"}
+    wrong, newest, attempt = [], 0, 0
+    for event in evidence.events:
+        if event["event"] == "save" and event["checkpoint"] not in damaged:
+            newest = max(newest, int(event["step"]))
+        elif event["event"] == "start":
+            attempt = int(event["attempt"])
+        elif event["event"] == "data" and resumed.get(attempt, 0) < newest:  # said when all is loaded
+            wrong.append(f"went on from step {resumed.get(attempt, 0)}, though step {newest} had been committed")
+    return wrong
 
 
 def packs_amiss(evidence: Evidence, expected: Expected) -> list[str]:

@@ -93,7 +93,6 @@ def start(
 
 def import_everything() -> None:
     """What a rank would import. Nothing may be computed before the fork: threads do not survive it."""
-    os.environ["OMP_NUM_THREADS"] = "1"
     import seatrial.cli.main
     import seatrial.train.loop  # noqa: F401
 
@@ -108,8 +107,11 @@ def _be_agent(arguments: Sequence[str], module: Sequence[str]) -> None:
 
 
 def _be_rank(module: list[str]) -> None:
+    import torch
+
     from seatrial.drill import saboteur
 
+    torch.set_num_threads(1)  # OMP_NUM_THREADS was read before the fork
     os.setsid()  # as torchrun starts a program
     assert module[0] == saboteur.__name__
     saboteur.main(module[1:])

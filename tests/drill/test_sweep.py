@@ -1,0 +1,57 @@
+"""A short drill of real trainings, one fault of each family that is quick, and its record as JSON and as a page."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seatrial.drill.catalogue import CATALOGUE
+from seatrial.drill.page import render
+from seatrial.drill.sweep import chosen
+from seatrial.errors import UsageError
+
+FAULTS = ("abort of a rank", "SIGKILL of the writer", "loss of the node that recovers", "disk error", "bit flip", "NaN")
+
+
+def test_trainings_come_through(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "seatrial", "drill", "--faults", str(len(FAULTS)), "--seed", "0", "--world", "1,2"]
+    options = ["--only", ",".join(FAULTS), "--out", str(tmp_path / "drill"), "--json", str(tmp_path / "drill.json")]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "drill.json").read_text())
+    assert {line["name"].partition(" on")[0] for line in result["faults"]} == set(FAULTS)
+    for line in result["faults"]:
+        assert line["verdict"] in ("PASS", "WARN"), line
+        assert {"name", "moment", "detected_s", "recovered_s", "lost_steps", "final_sha256"} <= line.keys()
+        assert (line["final_sha256"] == result["undisturbed_sha256"]) == (line["family"] != "numbers")
+    assert 0 < result["ettr"] < 1
+    assert result["left_out"] == 0
+    page = render(result)
+    assert result["undisturbed_sha256"] in page
+    assert all(line["name"] in page for line in result["faults"])
+
+
+def test_only_what_is_asked_for() -> None:
+    assert {kind.family for kind in chosen(["storage"])} == {"storage"}
+    assert [kind.name for kind in chosen(["bit flip"])] == ["bit flip"]
+    assert len(chosen([])) >= len(CATALOGUE) - 1
+    with pytest.raises(UsageError, match="no such fault; families are data, disk"):
+        chosen(["meteor"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--world", "2,x"], "--world 2,x: expected numbers of processes"),
+        (["--budget", "soon"], "--budget soon: expected a time, such as 90s"),
+        (["--out", "."], "is not empty and holds no drill"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, options: list[str], said: str) -> None:
+    (tmp_path / "thesis.tex").touch()
+    command = [sys.executable, "-m", "seatrial", "drill", "--only", "NaN", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr.replace("\n", " ")
