@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seatrial.model.fp8 import has_fp8_units, quantise_joined, quantise_rows
+from seatrial.model.fp8 import FP8, has_fp8_units, quantise_joined, quantise_rows, transposed
 
 CUDA = torch.device("cuda", 0)
 pytestmark = [
@@ -25,3 +25,9 @@ def test_rows_of_a_joined_and_scaled_gradient(widths: tuple[int, ...]) -> None:
     right_TW, right_T1 = quantise_rows(x_TW * column_scales_W)
     assert torch.equal(scales_T1, right_T1)
     assert torch.equal(q_TW.float(), right_TW.float())
+
+
+@pytest.mark.parametrize("shape", [(128, 256), (300, 48), (1024, 4096)])
+def test_transposed_bytes(shape: tuple[int, int]) -> None:
+    x_RC = torch.randn(shape, device=CUDA, generator=torch.Generator(CUDA).manual_seed(0)).to(FP8)
+    assert torch.equal(transposed(x_RC).float(), x_RC.float().t())

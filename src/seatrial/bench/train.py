@@ -7,6 +7,7 @@ import gc
 import math
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -74,6 +75,7 @@ class BenchRequest(Frozen):
     lengths: Lengths = "fixed"
     plan: Literal["auto", "replicate", "shard", "hybrid"] = "auto"
     exact: Literal["auto", "on", "off"] = "auto"
+    packs: int = 1
     steps: int = 20
     seed: int = 0
     timeout_seconds: int = 600
@@ -144,7 +146,10 @@ def _settings(request: BenchRequest, model: str, run: RunDir, batch: int, world:
         data=DataSettings(train=request.data or run.path, length=batch * request.length),
         lora=lora,
         optimizer=OptimizerSettings(
-            steps=WARM_UP_STEPS + request.steps, packs_per_step=world.size, learning_rate=1e-5, schedule="constant"
+            steps=WARM_UP_STEPS + request.steps,
+            packs_per_step=request.packs * world.size,
+            learning_rate=1e-5,
+            schedule="constant",
         ),
         parallel=ParallelSettings(plan=request.plan),
     )
@@ -265,6 +270,7 @@ def _result(request: BenchRequest, settings: TrainSettings, batch: int, measured
         "tflops_per_gpu": measured.flop / per_gpu_second / 1e12,
         "mfu": None if measured.ideal_seconds is None else measured.ideal_seconds / per_gpu_second,
         "peak_memory_gib": measured.peak_bytes / GIB if world.device.type == "cuda" else None,
+        "rank_ms_p50": _rank_ms(measured.reports),
         "step_ms": {"p50": p50, "p90": p90, "p99": p99, "n": len(step_ms), "spread": (p95 - p5) / 2},
         "data_ms_p50": 1e3 * float(np.median([report.data_seconds for report in measured.reports])),
         "gpus": world.size,
@@ -280,6 +286,12 @@ def _result(request: BenchRequest, settings: TrainSettings, batch: int, measured
         "warnings": [RANDOM_WEIGHTS] if request.model is None else [],
         "provenance": provenance(),
     }
+
+
+def _rank_ms(reports: Sequence[StepReport]) -> list[float]:
+    """Median time of each rank's own forward and backward passes: a slow GPU holds up the others."""
+    told = [report.rank_seconds for report in reports if min(report.rank_seconds) > 0]
+    return [1e3 * float(median) for median in np.median(told, axis=0)] if told else []
 
 
 def say(result: JsonObject) -> None:

@@ -28,6 +28,7 @@ def train(
     lengths: Annotated[str, typer.Option(help="fixed: every row of that length; tool-calls: as real rows")] = "fixed",
     plan: Annotated[str, typer.Option(help="auto, replicate, shard or hybrid")] = "auto",
     exact: Annotated[str, typer.Option(help="auto, on or off, as run.exact of a training")] = "auto",
+    packs: Annotated[int, typer.Option(min=1, help="that each GPU computes a step")] = 1,
     steps: Annotated[int, typer.Option(min=1, help="that are counted, after the warm-up")] = 20,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result here; - is stdout")] = None,
 ) -> None:
@@ -55,6 +56,7 @@ def train(
                 "lengths": lengths,
                 "plan": plan,
                 "exact": exact,
+                "packs": packs,
                 "steps": steps,
             }
         )

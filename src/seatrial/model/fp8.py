@@ -42,6 +42,15 @@ def _(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[Tensor, Tensor]
     return parts[0].new_empty((tokens, width), dtype=FP8), parts[0].new_empty((tokens, 1), dtype=torch.float32)
 
 
+def transposed(q_NK: Tensor) -> Tensor:
+    """[N, K] -> [K, N], in memory: float8 units multiply rows with rows."""
+    if has_fp8_units(q_NK.device):
+        from seatrial.model import fp8_kernels
+
+        return fp8_kernels.transposed(q_NK)
+    return q_NK.t().contiguous()
+
+
 def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor | None, out: torch.dtype) -> Tensor:
     """x y^T of two float8 matrices with a scale for each of their rows, accumulated in float32: [T, N]."""
     if has_fp8_units(x_TK.device):

@@ -42,6 +42,26 @@ def cast_rows(x_TW: Tensor, largest_T1: Tensor, column_scales_W: Tensor | None) 
     return q_TW, largest_T1 / FP8_MAX
 
 
+def transposed(x_RC: Tensor) -> Tensor:
+    """A copy of a float8 matrix [R, C] as [C, R], near the bandwidth of the memory."""
+    rows, columns = x_RC.shape
+    out_CR = x_RC.new_empty(columns, rows)
+    tile = 128
+    _transpose_kernel[(triton.cdiv(rows, tile), triton.cdiv(columns, tile))](
+        x_RC.view(torch.uint8), out_CR.view(torch.uint8), rows, columns, tile, num_warps=8
+    )
+    return out_CR
+
+
+@triton.jit
+def _transpose_kernel(x, out, rows, columns, TILE: tl.constexpr):
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    value = tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], mask=inside)
+    tl.store(out + column.to(tl.int64)[:, None] * rows + row[None, :], tl.trans(value), mask=tl.trans(inside))
+
+
 @triton.jit
 def _cast_joined_rows_kernel(
     first, second, third, scales, q, row_scales,

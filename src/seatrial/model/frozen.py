@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seatrial.model.fp8 import FP8, fp8_product, quantise_joined, quantise_rows
+from seatrial.model.fp8 import FP8, fp8_product, quantise_joined, quantise_rows, transposed
 from seatrial.model.nf4 import BYTES, dequantise_nf4, nf4_to_fp8
 
 BaseKind = Literal["dense", "fp8", "nf4"]
@@ -81,7 +81,7 @@ def frozen_product_backward(
     if weight[0].dtype == BYTES:
         q_IO = nf4_to_fp8(weight, weight[4], transposed=True)
     else:
-        q_IO = weight[2] if len(weight) > 2 else weight[0].t().contiguous()
+        q_IO = weight[2] if len(weight) > 2 else transposed(weight[0])
     return _add(fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype), updates)
 
 
