@@ -115,9 +115,11 @@ class RunDir:
         write_json(self.outcome, {"status": status, "reason": reason, "exit_code": exit_code, "time": time.time()})
 
     def read_outcome(self) -> JsonObject | None:
-        if not self.outcome.is_file():
+        try:
+            text = self.outcome.read_text()
+        except FileNotFoundError:  # none yet, or taken away this moment by the next attempt
             return None
-        outcome: JsonObject = json.loads(self.outcome.read_text())
+        outcome: JsonObject = json.loads(text)
         return outcome
 
     @contextmanager
