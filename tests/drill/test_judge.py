@@ -121,7 +121,7 @@ def test_each_step_counts_once() -> None:
     assert productive_seconds(evidence()) < sum(record["seconds"] for record in RECORDED["metrics"])
 
 
-@pytest.mark.parametrize("answer", ["stall", "corrupt", "skip", "save failed", "refused", "stopped"])
+@pytest.mark.parametrize("answer", ["stall", "corrupt", "skip", "save failed", "refused"])
 def test_another_word_is_no_answer(answer: str) -> None:
     judged = judge(FAULT.model_copy(update={"answer": answer}), evidence(), EXPECTED)
     assert judged.verdict is Verdict.FAIL

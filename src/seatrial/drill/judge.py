@@ -103,7 +103,7 @@ def tells_of(expected: Answer, event: JsonObject, evidence: Evidence) -> bool:
         case "stall":
             return kind == "stall"
         case "stopped":
-            return kind in ("signal", "preempted")
+            return kind in ("signal", "preempted", "done")  # there may be so little left to do that it is done
         case "save failed":
             return kind == "save_failed" or (kind == "alarm" and what == "old checkpoints not deleted")
         case "corrupt":

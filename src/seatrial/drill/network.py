@@ -42,7 +42,9 @@ def nodes(count: int, *, apart: bool) -> Iterator[list[Place]]:
         yield [Place()] * count
         return
     names = [f"seatrial-{os.getpid()}-{number}" for number in range(count)]
-    places = [Place(f"{_NET}.{1 + number}", ("ip", "netns", "exec", name)) for number, name in enumerate(names)]
+    # The name of the host has no address on the link, so that the libraries must be told where to listen.
+    devices = ("env", f"GLOO_SOCKET_IFNAME={LINK}", f"NCCL_SOCKET_IFNAME={LINK}")
+    places = [Place(f"{_NET}.{1 + at}", ("ip", "netns", "exec", name, *devices)) for at, name in enumerate(names)]
     try:
         for name in names:
             _ip("netns", "add", name)
