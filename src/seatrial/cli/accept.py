@@ -76,15 +76,7 @@ def accept(
             acceptance = runner.conclude(out, results, time.monotonic() - start)
     style = render.STYLES[acceptance.verdict]
     console.print(f"\n[{style}]{acceptance.verdict}[/] in {acceptance.seconds:.0f} s; report in {out}")
-    if json_file is not None:
-        text = acceptance.model_dump_json(indent=2) + "\n"
-        if str(json_file) == "-":
-            typer.echo(text, nl=False)
-        else:
-            try:
-                json_file.write_text(text)
-            except OSError as error:
-                raise UsageError(f"--json {json_file}: cannot be written: {error}") from error
+    _write(json_file, acceptance.model_dump_json(indent=2) + "\n")
     codes = {Verdict.FAIL: EXIT_VERDICT_FAIL, Verdict.INCONCLUSIVE: EXIT_INCONCLUSIVE}
     raise typer.Exit(codes.get(acceptance.verdict, 0))
 
@@ -115,6 +107,80 @@ def explain(
         kind=kind, ranks=ranks, nodes=nodes, nic_gb_per_s=nic_gb_per_s if nodes > 1 else 0.0, linked=not kind.bridged
     )
     typer.echo(busbw.explained(layout))
+
+
+@app.command()
+def simulate(
+    nodes: Annotated[int, typer.Option(min=2, help="nodes, with 8 GPUs and 8 network ports each")] = 512,
+    faults: Annotated[int, typer.Option(min=0, help="faults, of each kind in turn")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="of the faults and of the noise")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="injected and found as lists; - is stdout")] = None,
+) -> None:
+    """Find faults in a cluster that exists only here: is everybody named who is at fault, and nobody else?
+
+    Exit code 1: something was missed, or somebody accused who is sound.
+    """
+    import json
+    import time
+
+    from rich.console import Console
+
+    from seatrial.accept.blame.inquest import investigate
+    from seatrial.accept.blame.simulate import SimulatedCluster, compared, draw_faults
+
+    if faults > nodes:
+        raise UsageError(f"--faults {faults}: one for each of {nodes} nodes at the most")
+    start = time.monotonic()
+    drawn = draw_faults(nodes, 8, 8, faults, seed)
+    inquest = investigate(SimulatedCluster(nodes, 8, 8, drawn, seed), seed)
+    report = compared(drawn, inquest)
+    console = Console(stderr=True, highlight=False)
+    for culprit in inquest.culprits:
+        console.print(f"node {culprit.node}, {culprit.part}: {culprit.kind}: {'; '.join(culprit.evidence)}")
+    for text in inquest.unsettled:
+        console.print(f"unsettled: {text}")
+    right = report["found"] == report["injected"]
+    spent = f"{inquest.rounds} rounds, {time.monotonic() - start:.1f} s"
+    console.print(f"{'all found' if right else 'NOT what was injected'}: {len(drawn)} faults; {spent}")
+    _write(json_file, json.dumps(report, indent=2) + "\n")
+    raise typer.Exit(0 if right else EXIT_VERDICT_FAIL)
+
+
+@app.command("self-test")
+def self_test(
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the result here; - is stdout")] = None,
+) -> None:
+    """Inject every fault that can be detected, and prove that each is caught and blamed on the right part.
+
+    Exit code 1: one was not.
+    """
+    import json
+
+    from rich.console import Console
+
+    from seatrial.accept.selftest import faults
+
+    console = Console(stderr=True, highlight=False)
+    found = []
+    for fault in faults.self_test():
+        found.append(fault)
+        right = "caught and blamed right" if fault.blamed_right else "caught" if fault.caught else "MISSED"
+        console.print(f"{fault.name} ({fault.how}, {fault.seconds:.0f} s): {right}: {fault.said}", markup=False)
+    every = all(fault.caught and fault.blamed_right for fault in found)
+    _write(json_file, json.dumps({"faults": [fault.model_dump(mode="json") for fault in found]}, indent=2) + "\n")
+    raise typer.Exit(0 if every else EXIT_VERDICT_FAIL)
+
+
+def _write(file: Path | None, text: str) -> None:
+    if file is None:
+        return
+    if str(file) == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise UsageError(f"--json {file}: cannot be written: {error}") from error
 
 
 @limits_app.command()

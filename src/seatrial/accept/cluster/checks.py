@@ -126,7 +126,7 @@ class FleetFacts(Facts):
 
 def judge_fleet(facts: FleetFacts, limits: Limits) -> Judgement:
     if not facts.rates:
-        return Judgement(Verdict.INCONCLUSIVE, "no node reported a rate")
+        return Judgement(Verdict.SKIPPED, "no check measured a rate")
     findings: list[Finding] = []
     for what, values in facts.rates.items():
         for where, lack in stragglers(values).items():

@@ -18,6 +18,8 @@ BOUT_SECONDS = 10.0
 """In which a pair makes its process group and plays: a healthy one takes a tenth of it."""
 GRACE_SECONDS = 15.0
 """Beyond that: until an error has come back, or a rank that was started anew is there."""
+PATIENCE = 2
+"""Orders that a node may leave unanswered before nobody waits for it any more."""
 
 
 @dataclass
@@ -36,6 +38,7 @@ class RankCluster:
     dead: Callable[[int], bool] = lambda node: False
     mind: Callable[[], None] = lambda: None
     bout_seconds: float = BOUT_SECONDS
+    grace_seconds: float = GRACE_SECONDS
     unanswered: Counter[int] = field(default_factory=Counter)
     errors: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     wrong: Counter[Pair] = field(default_factory=Counter)
@@ -122,9 +125,10 @@ class RankCluster:
 
         def hopeless(name: str) -> bool:
             self.mind()
-            return self.dead(self.members[names[name][0]])
+            node = names[name][0]
+            return self.unanswered[node] >= PATIENCE or self.dead(self.members[node])
 
-        found = self.board.gather(names, order["seconds"] + GRACE_SECONDS, hopeless)
+        found = self.board.gather(names, order["seconds"] + self.grace_seconds, hopeless)
         answers = {names[name]: answer for name, answer in found.items()}
         for place in names.values():
             if place not in answers:
