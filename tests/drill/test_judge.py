@@ -60,7 +60,7 @@ def test_the_wrong_rank_is_blamed() -> None:
     blamed = [{**event, "ranks": [0]} if event["event"] == "fault" else event for event in RECORDED["events"]]
     failing("blames ranks [0], and it was 1", events=blamed)
     nobody = [{**event, "ranks": []} if event["event"] == "fault" else event for event in RECORDED["events"]]
-    failing("names no rank", events=nobody)
+    failing("blames ranks [], and it was 1", events=nobody)
 
 
 def test_noticed_late_is_a_warning() -> None:

@@ -34,11 +34,12 @@ def test_trainings_come_through(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for() -> None:
-    assert {kind.family for kind in chosen(["storage"])} == {"storage"}
-    assert [kind.name for kind in chosen(["bit flip"])] == ["bit flip"]
-    assert len(chosen([])) >= len(CATALOGUE) - 1
+    assert {kind.family for kind in chosen(["storage"], gpus=0)} == {"storage"}
+    assert [kind.name for kind in chosen(["bit flip"], gpus=0)] == ["bit flip"]
+    assert len(chosen([], gpus=0)) >= len(CATALOGUE) - 1
+    assert {kind.nodes for kind in chosen([], gpus=4)} == {1}
     with pytest.raises(UsageError, match="no such fault; families are data, disk"):
-        chosen(["meteor"])
+        chosen(["meteor"], gpus=0)
 
 
 @pytest.mark.parametrize(

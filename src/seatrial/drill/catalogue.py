@@ -85,7 +85,7 @@ CATALOGUE: tuple[Kind, ...] = (
     Kind("bad row", "data", "SIGKILL", "node", _IN_STEP, "refused", wound="bad row"),
     Kind("NaN on one rank", "numbers", "nan", "rank", (("step", "during"),), "skip"),
     Kind("worlds 4, 2, 3, 4", "size", "SIGTERM", "agent", (("step", "before"),), "stopped"),
-    Kind("network cut between nodes", "network", "cut", "rank", _IN_STEP, "stall", nodes=2),
+    Kind("network cut between nodes", "network", "cut", "rank", _IN_STEP, "link", nodes=2),
 )  # fmt: skip
 
 

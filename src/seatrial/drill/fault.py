@@ -30,8 +30,11 @@ On = Literal["rank", "writer", "agent", "node"]
 Wound = Literal["bit flip", "truncation", "zero hole", "missing shard", "missing manifest", "bad row"]
 """What is done to files between two attempts: to the newest checkpoint, or to a row of the training data."""
 
-Answer = Literal["killed", "failed", "stall", "agent", "stopped", "save failed", "corrupt", "skip", "refused", "none"]
-"""What the run must say of a fault. ``none``: nothing, since nobody is left to say it, or nothing is wrong."""
+Answer = Literal[
+    "killed", "failed", "stall", "link", "agent", "stopped", "save failed", "corrupt", "skip", "refused", "none"
+]
+"""What the run must say of a fault. ``link``: a stall that no rank is to blame for. ``none``: nothing, since nobody is
+left to say it, or nothing is wrong."""
 
 
 class Moment(Frozen):

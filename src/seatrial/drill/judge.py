@@ -60,12 +60,11 @@ def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
         wrong.append(f"nothing in events.jsonl tells of it (expected: {fault.answer})")
     late: list[str] = []
     culprit = ""
-    if said is not None and fault.answer in ("killed", "stall"):
+    if said is not None:
         culprit = str(said.get("reason", ""))
-        if said.get("ranks") not in ([fault.injections[-1].rank], None if fault.nodes > 1 else []):
-            wrong.append(f"blames ranks {said.get('ranks')}, and it was {fault.injections[-1].rank}")
-        elif said.get("ranks") == []:
-            wrong.append("names no rank")
+    if said is not None and fault.answer in ("killed", "stall"):
+        if said["ranks"] != [fault.injections[-1].rank]:
+            wrong.append(f"blames ranks {said['ranks']}, and it was {fault.injections[-1].rank}")
     if detected is not None:
         limit = _limit_seconds(fault.answer, evidence)
         if limit is not None and detected > limit:
@@ -102,6 +101,8 @@ def tells_of(expected: Answer, event: JsonObject, evidence: Evidence) -> bool:
             return (kind == "fault" and what == "failed") or kind == "failed"
         case "stall":
             return kind == "stall"
+        case "link":
+            return kind == "stall" and event["ranks"] == [] and "link" in str(event["reason"])
         case "stopped":
             return kind in ("signal", "preempted", "done")  # there may be so little left to do that it is done
         case "save failed":
@@ -208,7 +209,7 @@ def _struck_at(evidence: Evidence) -> float | None:
 def _limit_seconds(expected: Answer, evidence: Evidence) -> float | None:
     if expected in ("killed", "failed", "agent"):
         return DEAD_SECONDS
-    if expected == "stall":
+    if expected in ("stall", "link"):
         return HUNG_SECONDS + 3 * max((float(record["seconds"]) for record in evidence.metrics), default=0.0)
     return None
 

@@ -32,8 +32,11 @@ NARROW = {
 }
 
 
-def tiny_settings(folder: Path) -> TrainSettings:
-    """LoRA in exact mode. The model is written to ``folder/model``, rows to ``folder/data``."""
+def tiny_settings(folder: Path, *, timeout_seconds: int) -> TrainSettings:
+    """LoRA in exact mode; ranks wait ``timeout_seconds`` for each other.
+
+    The model is written to ``folder/model``, rows to ``folder/data``.
+    """
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -46,8 +49,20 @@ def tiny_settings(folder: Path) -> TrainSettings:
     return TrainSettings.model_validate(
         {
             # Waits are as short as two busy cores allow: what hangs is then found in seconds.
-            "run": {"dir": folder / "run", "seed": SEED, "exact": "on", "timeout_seconds": 12, "hang_seconds": 3},
-            "model": {"path": str(model), "weights": "random", "dtype": "float32", "compute": "float32"},
+            "run": {
+                "dir": folder / "run",
+                "seed": SEED,
+                "exact": "on",
+                "timeout_seconds": timeout_seconds,
+                "hang_seconds": 3,
+            },
+            "model": {
+                "path": str(model),
+                "weights": "random",
+                "dtype": "float32",
+                "compute": "float32",
+                "compile": "off",
+            },
             "data": {"train": data, "length": 384},
             "lora": {"rank": 4, "alpha": 8, "dropout": 0.1, "targets": ["q_proj", "v_proj", "down_proj"]},
             # Five packs divide by no number of processes from 2 to 4.

@@ -28,6 +28,9 @@ WARM_SECONDS = 90.0
 COLD_SECONDS = 420.0
 """What one start may take before the scheduler ends it."""
 
+CPU_TIMEOUT_SECONDS, GPU_TIMEOUT_SECONDS = 12, 40
+"""For another rank. NCCL and the first use of a GPU take seconds, differently many on each."""
+
 _MARK = "drill.json"
 _SAME_ANYWHERE = "same bits on any number of GPUs"
 _SAME_SIZE = "same bits on as many GPUs"
@@ -54,7 +57,7 @@ def run_drill(drill: Drill, say: Callable[[str], None]) -> JsonObject:
         SeatrialError: the undisturbed training does not come to its end, or not to the same end at every size.
     """
     began = time.monotonic()
-    kinds = chosen(drill.only)
+    kinds = chosen(drill.only, gpus=len(gpu_names()))
     site = _site(drill)
     settings = site.settings
     undisturbed = _undisturbed(site, drill.worlds[0])
@@ -85,8 +88,8 @@ def run_drill(drill: Drill, say: Callable[[str], None]) -> JsonObject:
     return _result(drill, undisturbed, lines, left_out=len(faults) - len(lines), seconds=time.monotonic() - began)
 
 
-def chosen(only: Sequence[str]) -> list[Kind]:
-    """The kinds whose family or name is asked for; all when nothing is. A cut network needs namespaces to cut.
+def chosen(only: Sequence[str], *, gpus: int) -> list[Kind]:
+    """The kinds whose family or name is asked for; all when nothing is. What cannot be done here is left out.
 
     Raises:
         UsageError: none is.
@@ -97,12 +100,23 @@ def chosen(only: Sequence[str]) -> list[Kind]:
     if not kinds:
         families = sorted({kind.family for kind in CATALOGUE})
         raise UsageError(f"--only {','.join(only)}: no such fault; families are {', '.join(families)}")
-    return [kind for kind in kinds if kind.act != "cut" or can_cut()]
+    possible = [kind for kind in kinds if not impossible(kind, gpus=gpus)]
+    if not possible:
+        raise UsageError(f"--only {','.join(only)}: {impossible(kinds[0], gpus=gpus)}")
+    return possible
+
+
+def impossible(kind: Kind, *, gpus: int) -> str:
+    """Why a kind of fault cannot be met on this machine; empty when it can."""
+    if kind.nodes > 1 and gpus:
+        return f"{kind.name}: two nodes on one machine would share its GPUs"
+    if kind.act == "cut" and not can_cut():
+        return f"{kind.name}: needs root and iproute2, for network namespaces"
+    return ""
 
 
 def _site(drill: Drill) -> Site:
     """The directory of the drill, and what is trained in it."""
-    own = drill.settings is None
     if drill.out.exists() and any(drill.out.iterdir()) and not (drill.out / _MARK).is_file():
         raise UsageError(f"{drill.out} is not empty and holds no drill; choose another --out")
     shutil.rmtree(drill.out, ignore_errors=True)
@@ -111,12 +125,13 @@ def _site(drill: Drill) -> Site:
     gpus = len(gpu_names())
     if 0 < gpus < max(drill.worlds):
         raise UsageError(f"--world {max(drill.worlds)}: this machine has {gpus} GPUs")
-    warm = own and gpus == 0
-    if warm:
+    if drill.settings is None:
         import_everything()
     out = drill.out.resolve()
-    settings = plan.tiny_settings(out) if drill.settings is None else plan.shortened(drill.settings, out)
-    return Site(out, settings, warm, WARM_SECONDS if warm else COLD_SECONDS)
+    if drill.settings is not None:
+        return Site(out, plan.shortened(drill.settings, out), warm=False, seconds=COLD_SECONDS)
+    timeout_seconds = GPU_TIMEOUT_SECONDS if gpus else CPU_TIMEOUT_SECONDS
+    return Site(out, plan.tiny_settings(out, timeout_seconds=timeout_seconds), warm=True, seconds=WARM_SECONDS)
 
 
 def _undisturbed(site: Site, world: int) -> Evidence:
@@ -184,7 +199,7 @@ def _result(
         "faults": list(lines),
         "counts": {verdict.value: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
         "left_out": left_out,
-        "skipped": [] if can_cut() else ["network cut between nodes: needs root and iproute2"],
+        "skipped": [why for kind in CATALOGUE if (why := impossible(kind, gpus=len(gpu_names())))],
         "undisturbed_sha256": undisturbed.sha256,
         "undisturbed_seconds": _seconds(undisturbed),
         "ettr": sum(line["productive_s"] for line in lines) / wall if wall else None,

@@ -1,8 +1,9 @@
 """torchrun, started as a scheduler starts it: cold, as a program; or warm, forked from us.
 
-Importing torch and transformers takes seconds a process, several times what the short training takes. Where there is no
-GPU, whose driver would not survive a fork, torchrun's own agent and the ranks that it starts are forked instead. They
-are the same agent, the same ranks and the same restarts; only how a Python process comes to life differs.
+Importing torch and transformers takes seconds a process, several times what the short training takes. So torchrun's own
+agent and the ranks that it starts are forked instead, unless a user's own training is drilled. They are the same agent,
+the same ranks and the same restarts; only how a Python process comes to life differs. No process that forks may have
+used a GPU: its driver does not survive that.
 """
 
 import os
@@ -93,6 +94,7 @@ def start(
 
 def import_everything() -> None:
     """What a rank would import. Nothing may be computed before the fork: threads do not survive it."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # whether there is a GPU is asked without using it
     import seatrial.cli.main
     import seatrial.train.loop  # noqa: F401
 
