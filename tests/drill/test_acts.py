@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,23 @@ def test_who_belongs_to_whom() -> None:
         assert child.pid in descendants(os.getpid())
         assert os.getpid() not in descendants(child.pid)
         child.kill()
+
+
+def test_the_interpreters_lock_is_kept_through_signals(tmp_path: Path) -> None:
+    """A thread beside it gets no turn, though a signal whose handler is C comes meanwhile."""
+    code = (
+        "import faulthandler, signal, threading, time; from seatrial.drill.acts import _keep_the_interpreters_lock; "
+        "faulthandler.register(signal.SIGUSR2); "
+        "threading.Thread(target=lambda: (time.sleep(0.5), print('had a turn', flush=True)), daemon=True).start(); "
+        "print('ready', flush=True); _keep_the_interpreters_lock()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        child.send_signal(signal.SIGUSR2)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.communicate(timeout=1.5)
+        child.kill()
+        assert child.communicate()[0] == ""

@@ -58,9 +58,9 @@ def test_a_fault_that_nothing_tells_of() -> None:
 
 def test_the_wrong_rank_is_blamed() -> None:
     blamed = [{**event, "ranks": [0]} if event["event"] == "fault" else event for event in RECORDED["events"]]
-    failing("blames ranks [0], and it was 1", events=blamed)
+    failing("blames ranks [0], and it was [1]", events=blamed)
     nobody = [{**event, "ranks": []} if event["event"] == "fault" else event for event in RECORDED["events"]]
-    failing("blames ranks [], and it was 1", events=nobody)
+    failing("blames ranks [], and it was [1]", events=nobody)
 
 
 def test_noticed_late_is_a_warning() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from seatrial.drill.fault import Injection, Order
 
 SLOW_SECONDS = 2.0
-FOREVER_SECONDS = 3600
 LINK = "link0"
 """The network device of a node that lives in a network namespace."""
 
@@ -73,7 +72,7 @@ def strike(injection: Injection, trainer: int) -> None:
         case "exception":
             raise Injected("injected by the drill")
         case "lock":
-            ctypes.PyDLL(None).sleep(FOREVER_SECONDS)  # PyDLL, unlike CDLL, keeps the interpreter's lock
+            _keep_the_interpreters_lock()
         case "ENOSPC" | "EIO" | "EROFS":
             number = getattr(errno, injection.act)
             raise OSError(number, os.strerror(number), "injected by the drill")
@@ -83,6 +82,14 @@ def strike(injection: Injection, trainer: int) -> None:
             subprocess.run(["ip", "link", "set", LINK, "down"], check=True)
         case "nan":
             pass  # the trigger says so to whoever computes the loss
+
+
+def _keep_the_interpreters_lock() -> None:
+    """For good: unlike a sleep, waiting for a mutex that we hold ourselves is not ended by a signal."""
+    lock = ctypes.PyDLL(None).pthread_mutex_lock  # PyDLL, unlike CDLL, keeps the interpreter's lock in a call
+    mutex = ctypes.create_string_buffer(128)  # zeros are a mutex that nobody holds, of at most 64 bytes
+    lock(mutex)
+    lock(mutex)
 
 
 def _signal(injection: Injection, number: signal.Signals, trainer: int) -> None:

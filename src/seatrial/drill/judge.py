@@ -62,9 +62,9 @@ def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
     culprit = ""
     if said is not None:
         culprit = str(said.get("reason", ""))
-    if said is not None and fault.answer in ("killed", "stall"):
-        if said["ranks"] != [fault.injections[-1].rank]:
-            wrong.append(f"blames ranks {said['ranks']}, and it was {fault.injections[-1].rank}")
+    guilty = [fault.injections[-1].rank] if fault.injections else []
+    if said is not None and fault.answer in ("killed", "stall") and said["ranks"] != guilty:
+        wrong.append(f"blames ranks {said['ranks']}, and it was {guilty}")
     if detected is not None:
         limit = _limit_seconds(fault.answer, evidence)
         if limit is not None and detected > limit:
