@@ -132,6 +132,8 @@ def conclude(
     culprits: Sequence[JsonObject] = (),
 ) -> Acceptance:
     """Grade the results and write the reports: ``acceptance.json``, ``.md``, ``.html`` and ``.xml`` (JUnit)."""
+    from seatrial.accept import page
+
     acceptance = Acceptance(
         verdict=final_verdict(result.verdict for result in results),
         checks=tuple(results),
@@ -145,6 +147,7 @@ def conclude(
         write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))
         (out / "acceptance.md").write_text(render.markdown(acceptance))
         (out / "acceptance.xml").write_text(render.junit(acceptance))
+        (out / "acceptance.html").write_text(page.html(acceptance, list(read_jsonl(out / "facts.jsonl"))))
     return acceptance
 
 

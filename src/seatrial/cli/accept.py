@@ -17,7 +17,7 @@ def accept(
     context: typer.Context,
     budget: Annotated[str, typer.Option(help="time to spend: 90s, 3m, 20m, 2h")] = "3m",
     checks: Annotated[str, typer.Option(help="groups or checks, comma-separated; all when not given")] = "",
-    out: Annotated[Path, typer.Option(help="where acceptance.json, .md, .xml and the raw facts go")] = Path(
+    out: Annotated[Path, typer.Option(help="where acceptance.json, .md, .html, .xml and the raw facts go")] = Path(
         "runs/acceptance"
     ),
     json_file: Annotated[
@@ -107,6 +107,36 @@ def explain(
         kind=kind, ranks=ranks, nodes=nodes, nic_gb_per_s=nic_gb_per_s if nodes > 1 else 0.0, linked=not kind.bridged
     )
     typer.echo(busbw.explained(layout))
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="a directory that accept wrote, or its acceptance.json")],
+    second: Annotated[Path, typer.Argument(help="a later one, or that of another machine")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the comparison here; - is stdout")] = None,
+) -> None:
+    """Compare two acceptances, check by check and part by part. Exit code 1: the second is worse somewhere."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from seatrial.accept.acceptance import read_acceptance
+    from seatrial.accept.compare import compare
+
+    comparison = compare(read_acceptance(first), read_acceptance(second))
+    table = Table("what", "first", "second", "", show_edge=False, pad_edge=False)
+    colours = {"worse": "bold red", "better": "green"}
+    for one in comparison.differences:
+        if one.change != "same":
+            colour = colours.get(one.change, "dim")
+            table.add_row(escape(one.what), escape(one.first), escape(one.second), f"[{colour}]{one.change}[/]")
+    console = Console(stderr=True, highlight=False)
+    same = sum(one.change == "same" for one in comparison.differences)
+    if table.row_count:
+        console.print(table)
+    console.print(f"{same} of {len(comparison.differences)} are the same")
+    _write(json_file, comparison.model_dump_json(indent=2) + "\n")
+    raise typer.Exit(EXIT_VERDICT_FAIL if comparison.worse else 0)
 
 
 @app.command()
