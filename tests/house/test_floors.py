@@ -22,9 +22,14 @@ FLOORS: tuple[dict[str, set[str]], ...] = (
     {"model": {"data"}},
     {"dist": {"model"}},
     {"train": {"data", "dist", "model"}, "evals": {"data", "model"}, "export": {"data", "dist", "model"}},
-    {"accept": set(), "bench": {"data", "dist", "model", "train"}, "report": {"data", "evals"}},
+    {
+        "accept": set(),
+        "bench": {"data", "dist", "model", "train"},
+        "drill": {"data", "dist", "model", "train"},
+        "report": {"data", "evals"},
+    },
     {"demo": {"data", "dist", "evals", "export", "accept", "report"}},
-    {"cli": {"data", "dist", "train", "evals", "export", "accept", "bench", "report", "demo"}},
+    {"cli": {"data", "dist", "train", "evals", "export", "accept", "bench", "drill", "report", "demo"}},
 )
 MAY_IMPORT = {folder: imports for floor in FLOORS for folder, imports in floor.items()}
 

@@ -6,6 +6,7 @@ the functions of the writing process; with nothing to do, nothing is wrapped.
 """
 
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -40,10 +41,8 @@ def main(arguments: list[str]) -> None:
         watch_trainer(trigger)
         redirect_writer(file, rank)
 
-    from seatrial.cli.main import main as command_line
-
     sys.argv = ["seatrial", verb, *rest]
-    command_line()
+    runpy.run_module("seatrial", run_name="__main__")
 
 
 def _bear_witness(order: Order) -> None:

@@ -95,7 +95,6 @@ def start(
 def import_everything() -> None:
     """What a rank would import. Nothing may be computed before the fork: threads do not survive it."""
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # whether there is a GPU is asked without using it
-    import seatrial.cli.main
     import seatrial.train.loop  # noqa: F401
 
 
