@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
+from seatrial.cli.main import app
 from seatrial.drill.catalogue import CATALOGUE
 from seatrial.drill.page import render
-from seatrial.drill.sweep import chosen
+from seatrial.drill.sweep import Drill, chosen, run_drill
 from seatrial.errors import UsageError
 
 FAULTS = ("abort of a rank", "SIGKILL of the writer", "loss of the node that recovers", "disk error", "bit flip", "NaN")
@@ -46,13 +48,19 @@ def test_only_what_is_asked_for() -> None:
     ("options", "said"),
     [
         (["--world", "2,x"], "--world 2,x: expected numbers of processes"),
+        (["--world", ""], "--world : expected numbers of processes"),
         (["--budget", "soon"], "--budget soon: expected a time, such as 90s"),
-        (["--out", "."], "is not empty and holds no drill"),
+        (["--budget", "5"], "--budget 5: expected a time"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, options: list[str], said: str) -> None:
+def test_a_mistake_is_named(options: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        typer.main.get_command(app)(["drill", *options], standalone_mode=False)
+
+
+def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    command = [sys.executable, "-m", "seatrial", "drill", "--only", "NaN", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr.replace("\n", " ")
+    asked = Drill(out=tmp_path, settings=None, faults=1, seed=0, worlds=(1,))
+    with pytest.raises(UsageError, match="is not empty and holds no drill"):
+        run_drill(asked, print)
+    assert (tmp_path / "thesis.tex").exists()

@@ -23,6 +23,8 @@ def drill(
     html_file: Annotated[Path | None, typer.Option("--html", help="write the result as one page")] = None,
 ) -> None:
     """Break a training in many ways and prove that the same model comes out. Exit code 1 where it does not."""
+    worlds, budget_seconds = _worlds(world), _seconds(budget) if budget is not None else None
+
     import json
 
     from rich.console import Console
@@ -39,9 +41,9 @@ def drill(
             settings=load_settings(config, (), TrainSettings) if config is not None else None,
             faults=faults,
             seed=seed,
-            worlds=_worlds(world),
+            worlds=worlds,
             only=tuple(only.split(",")) if only is not None else (),
-            budget_seconds=_seconds(budget) if budget is not None else None,
+            budget_seconds=budget_seconds,
         ),
         lambda text: console.print(text, markup=False, soft_wrap=True),
     )
