@@ -135,7 +135,7 @@ class CheckpointSettings(Frozen):
         "what saves are measured to cost; null: by steps alone",
     )
     dir: str | None = Field(
-        None, description="where checkpoints go: a path, or a URL that fsspec knows, such as s3://...; null: the run.dir"
+        None, description="where checkpoints go: a path or a URL that fsspec knows, such as s3://...; null: the run.dir"
     )
     keep: Annotated[int, Field(ge=2)] = Field(2, description="newest committed checkpoints that are kept")
 
