@@ -110,6 +110,13 @@ def test_more_than_an_interval_lost() -> None:
     failing("went on from step 0, though step 4 had been committed", events=without("resume"))
 
 
+def test_an_attempt_that_took_no_step_hides_no_loss() -> None:
+    later = [{**record, "attempt": 3} if record["attempt"] == 2 else record for record in RECORDED["metrics"]]
+    moved = [{**event, "attempt": 3} if event.get("attempt") == 2 else event for event in RECORDED["events"]]
+    between = {"event": "start", "attempt": 2, "time": RECORDED["starts"][0]["ended"], "world_size": 2}
+    assert lost_steps(evidence(metrics=later, events=[*moved, between]), EVERY) == lost_steps(evidence(), EVERY)
+
+
 def test_no_valid_checkpoint_after_the_first_commit() -> None:
     assert not none_valid(evidence())
     after = {**RECORDED["witness"][-1], "valid": []}

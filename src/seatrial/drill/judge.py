@@ -127,14 +127,13 @@ def lost_steps(evidence: Evidence, every: int) -> tuple[int, int]:
     and a checkpoint that was damaged, add one interval each.
     """
     resumed = {event["attempt"]: int(event["step"]) for event in evidence.events if event["event"] == "resume"}
-    attempts = [int(event["attempt"]) for event in evidence.events if event["event"] == "start"]
     spoilt = [event for event in evidence.events if event["event"] == "save_failed" or _is_corruption(event)]
+    reached: dict[int, int] = {}  # by each attempt that took a step
+    for record in evidence.metrics:
+        reached[record["attempt"]] = max(int(record["step"]), reached.get(record["attempt"], 0))
     worst, allowed = 0, every
-    for before, after in pairwise(attempts):
-        done = [int(record["step"]) for record in evidence.metrics if record["attempt"] == before]
-        if not done or (after not in resumed and not _started_over(evidence, after)):
-            continue
-        last = max(done)
+    for before, after in pairwise(sorted(reached)):
+        last = reached[before]
         lost = max(0, last - resumed.get(after, 0))
         if lost >= worst:
             worst, allowed = lost, every * (1 + len(spoilt)) + last % every
@@ -228,11 +227,6 @@ def _other_bits(evidence: Evidence, expected: Expected) -> Iterator[str]:
 
 def _is_corruption(event: JsonObject) -> bool:
     return event["event"] == "fault" and event.get("what") in ("corrupt checkpoint", "missing checkpoint")
-
-
-def _started_over(evidence: Evidence, attempt: int) -> bool:
-    """An attempt that took steps, and resumed from none."""
-    return any(record["attempt"] == attempt for record in evidence.metrics)
 
 
 def _attempt_at(evidence: Evidence, time: float) -> int:
