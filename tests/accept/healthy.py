@@ -1,7 +1,19 @@
 """Facts of healthy machines, by check: the ground that broken ones are made from."""
 
 from seatrial.accept import nvml
-from seatrial.accept.checks import collectives, cpu, fabric, gpu, gpu_compute, gpu_link, gpu_memory, host, storage
+from seatrial.accept.checks import (
+    collectives,
+    cpu,
+    fabric,
+    gpu,
+    gpu_compute,
+    gpu_link,
+    gpu_memory,
+    host,
+    mounts,
+    rdma,
+    storage,
+)
 from seatrial.accept.checks.gpu_load import Gpu
 from seatrial.accept.checks.ranks import StepFacts
 from seatrial.accept.facts import Facts
@@ -61,6 +73,18 @@ def steps(ranks: int, busbw_gb_per_s: float) -> tuple[StepFacts, ...]:
     )
 
 
+PORTS = tuple(
+    rdma.Port(
+        device=f"mlx5_{index}",
+        port=1,
+        layer="InfiniBand",
+        state="4: ACTIVE",
+        physical="5: LinkUp",
+        rate_gbit=400.0,
+    )
+    for index in range(8)
+)
+COUNTERS = {port.name: {"link_downed": 1, "symbol_error": 4} for port in PORTS}
 HEALTHY: dict[str, Facts] = {
     "host.cpu": host.CpuFacts(model="EPYC", usable_cores=8, machine_cores=8, numa_nodes=1, quota_cores=None),
     "host.memory": host.MemoryFacts(total_gib=64.0, available_gib=60.0, swap_gib=0.0, limit_gib=None),
@@ -126,6 +150,7 @@ HEALTHY: dict[str, Facts] = {
     "gpu.same_bits": gpu_compute.GpuDigestFacts(gpus=H200S, tallies={one.index: {9: 5} for one in H200S}),
     "gpu.memory_health": gpu.StateFacts(state=DRIVER),
     "gpu.kernel_log": gpu.KernelLogFacts(xids=(), reason=""),
+    "fabric.rdma": rdma.PortsFacts(ports=PORTS),
     "fabric.nvlink": fabric.NvlinkFacts(gpus=tuple(fabric.NvlinkGpu(gpu=one, active=18) for one in H200S)),
     "fabric.peer": fabric.PeerFacts(
         pairs=tuple(
@@ -149,6 +174,7 @@ HEALTHY: dict[str, Facts] = {
         steps=steps(8, 366.2),
         choice=read_nccl_log(NCCL_LOG),
     ),
+    "fabric.rdma_errors": rdma.PortErrorsFacts(before=COUNTERS, after=COUNTERS),
     "storage.space": storage.SpaceFacts(directory="/scratch", total_gib=1000.0, free_gib=500.0, free_inodes=10**6),
     "storage.disk": storage.DiskFacts(
         directory="/scratch",
@@ -157,5 +183,18 @@ HEALTHY: dict[str, Facts] = {
         read_gb_per_s=(2.0, 2.1, 2.0, 2.0, 2.1),
         fsync_seconds=(0.0004, 0.0005, 0.0004, 0.0004, 0.0006),
         wrong_files=0,
+    ),
+    "storage.mounts": mounts.MountsFacts(
+        mounts=(
+            mounts.MountFacts(
+                directory="/shared",
+                error="",
+                metadata_seconds=(0.002,) * 50,
+                fsync_seconds=(0.004,) * 50,
+                writer_gb_per_s=(2.0, 2.1, 2.0, 1.9, 2.0),
+                checkpoint_gb_per_s=(1.0, 1.1, 1.0, 0.9, 1.0),
+                wrong_files=0,
+            ),
+        )
     ),
 }

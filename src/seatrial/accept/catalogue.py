@@ -4,7 +4,19 @@ import re
 from collections.abc import Sequence
 
 from seatrial.accept.check import AnyCheck
-from seatrial.accept.checks import collectives, cpu, fabric, gpu, gpu_compute, gpu_link, gpu_memory, host, storage
+from seatrial.accept.checks import (
+    collectives,
+    cpu,
+    fabric,
+    gpu,
+    gpu_compute,
+    gpu_link,
+    gpu_memory,
+    host,
+    mounts,
+    rdma,
+    storage,
+)
 from seatrial.accept.cluster import checks as between
 from seatrial.errors import UsageError
 
@@ -16,9 +28,12 @@ LADDER: tuple[AnyCheck, ...] = (
     *gpu_memory.CHECKS,
     *gpu_compute.CHECKS,
     *gpu.AFTER_LOAD,
+    *rdma.BEFORE_LOAD,
     *fabric.CHECKS,
     *collectives.CHECKS,
+    *rdma.AFTER_LOAD,
     *storage.CHECKS,
+    *mounts.CHECKS,
 )
 EVERY = (*LADDER, *between.CHECKS)
 """With those between nodes, which several nodes answer together after each has climbed its ladder."""

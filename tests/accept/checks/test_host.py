@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from seatrial.accept.catalogue import find
-from seatrial.accept.check import judge_recorded
-from seatrial.accept.checks import cpu, host, storage
+from seatrial.accept.check import Request, judge_recorded
+from seatrial.accept.checks import cpu, host, mounts, rdma, storage
 from seatrial.accept.limits import Limits
 from seatrial.records import Verdict
 
@@ -23,6 +23,23 @@ class Case:
     changes: dict[str, Any]
     verdict: Verdict
     says: str
+
+
+def ports(index: int, **changes: Any) -> dict[str, Any]:
+    every = HEALTHY["fabric.rdma"].model_dump(mode="json")["ports"]
+    every[index] |= changes
+    return {"ports": every}
+
+
+def grown(index: int, **counters: int) -> dict[str, Any]:
+    every = HEALTHY["fabric.rdma_errors"].model_dump(mode="json")["after"]
+    every[f"mlx5_{index} port 1"] |= counters
+    return {"after": every}
+
+
+def mount(**changes: Any) -> dict[str, Any]:
+    (one,) = HEALTHY["storage.mounts"].model_dump(mode="json")["mounts"]
+    return {"mounts": [one | changes]}
 
 
 CASES = [
@@ -72,6 +89,20 @@ CASES = [
     Case("storage.disk", {"wrong_files": 1}, Verdict.FAIL, "1 of 5 files did not read back"),
     Case("storage.disk", {"write_gb_per_s": [0.01] * 5}, Verdict.FAIL, "below the floor of 0.03"),
     Case("storage.disk", {"fsync_seconds": [0.0] * 5}, Verdict.INCONCLUSIVE, "not a number above zero"),
+    Case("fabric.rdma", {"ports": []}, Verdict.SKIPPED, "no RDMA port"),
+    Case("fabric.rdma", ports(2, state="1: DOWN", physical="2: Polling"), Verdict.FAIL, "mlx5_2 port 1 is 1: DOWN"),
+    Case("fabric.rdma", ports(2, state="1: DOWN", physical="3: Disabled"), Verdict.WARN, "mlx5_2 port 1 is 1: DOWN"),
+    Case("fabric.rdma", ports(5, rate_gbit=200.0), Verdict.FAIL, "mlx5_5 port 1 runs at 200 Gbit/s, its equals at 400"),
+    Case("fabric.rdma_errors", grown(3, link_downed=3), Verdict.FAIL, "mlx5_3 port 1: link_downed grew by 2"),
+    Case("fabric.rdma_errors", grown(3, symbol_error=9), Verdict.WARN, "mlx5_3 port 1: symbol_error grew by 5"),
+    Case("fabric.rdma_errors", {"before": None}, Verdict.INCONCLUSIVE, "not read before the load"),
+    Case("fabric.rdma_errors", {"after": {}}, Verdict.FAIL, "mlx5_0 port 1 is gone"),
+    Case("storage.mounts", {"mounts": []}, Verdict.SKIPPED, "no mount was named"),
+    Case("storage.mounts", mount(error="No space left on device"), Verdict.FAIL, "/shared: cannot be written: No"),
+    Case("storage.mounts", mount(wrong_files=2), Verdict.FAIL, "/shared: 2 files did not read back"),
+    Case("storage.mounts", mount(checkpoint_gb_per_s=[0.01] * 5), Verdict.FAIL, "/shared, checkpoint: durable"),
+    Case("storage.mounts", mount(writer_gb_per_s=[0.01] * 5), Verdict.FAIL, "/shared, 8 writers: durable"),
+    Case("storage.mounts", mount(fsync_seconds=[0.004] * 40 + [3.0]), Verdict.WARN, "fsync stalls: p99 3 s"),
     Case("storage.disk", {"write_gb_per_s": [4000.0] * 5}, Verdict.INCONCLUSIVE, "physical bound"),
 ]
 
@@ -119,6 +150,29 @@ def test_busy_time_counts_steal_but_not_idle_or_guests() -> None:
 
 def test_storage_reads_back_what_it_wrote(tmp_path: Any) -> None:
     payload = bytes(range(256)) * 4096
-    assert storage._durable_write(tmp_path / "f", payload) > 0
-    seconds, found = storage._uncached_read(tmp_path / "f", len(payload))
+    assert storage.durable_write(tmp_path / "f", payload) > 0
+    seconds, found = storage.uncached_read(tmp_path / "f", len(payload))
     assert seconds > 0 and found == payload
+
+
+def test_mounts_are_measured_and_those_that_cannot_be_written_are_named(tmp_path: Any) -> None:
+    request = Request(check="storage.mounts", seconds=0.4, directory=tmp_path, mounts=(tmp_path, tmp_path / "gone"))
+    good, gone = mounts.measure_mounts(request).mounts
+    assert good.error == "" and good.wrong_files == 0
+    assert min(len(good.metadata_seconds), len(good.fsync_seconds)) >= 50
+    assert min(len(good.writer_gb_per_s), len(good.checkpoint_gb_per_s)) >= 5
+    assert gone.error == "No such file or directory"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ports_are_read_as_the_kernel_shows_them(tmp_path: Any) -> None:
+    port = tmp_path / "mlx5_0/ports/1"
+    (port / "counters").mkdir(parents=True)
+    texts = {"link_layer": "InfiniBand", "state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)"}
+    for name, text in texts.items():
+        (port / name).write_text(text + "\n")
+    (port / "counters/link_downed").write_text("2\n")
+    (found,) = rdma.read_ports(tmp_path)
+    assert (found.name, found.rate_gbit) == ("mlx5_0 port 1", 400.0)
+    assert rdma.read_counters(tmp_path) == {"mlx5_0 port 1": {"link_downed": 2}}
+    assert rdma.read_ports(tmp_path / "none") == ()

@@ -16,6 +16,8 @@ from seatrial.accept.limits import FAIL_SHARE
 
 LOW = np.log(FAIL_SHARE)
 """The same 7 % that a limit allows a part below its reference."""
+SUSPECT_Z = 1.5
+"""Of a first look, which accuses nobody: it costs a suspect a second look, and a culprit that it misses is free."""
 POLISHES = 8
 FLICKER_SHARE = 0.08
 """Of a port's first bouts: low more often than this is worth a second look, since congestion alone is rarer."""
@@ -75,10 +77,10 @@ def polish(bouts: Bouts, nodes: int, rails: int) -> Polished:
 
 
 def low_ports(polished: Polished) -> NDArray[np.bool_]:
-    """low_NL: ports slow with everybody: 7 % below the others of their rail, and far outside their spread."""
+    """low_NL: ports slow with everybody: 7 % below the others of their rail, and outside their spread."""
     effect_NL = polished.effect_NL
     spread_L = upper_spread(effect_NL)
-    low_NL: NDArray[np.bool_] = (effect_NL < LOW) & (0.6745 * -effect_NL > ROBUST_Z * spread_L)
+    low_NL: NDArray[np.bool_] = (effect_NL < LOW) & (0.6745 * -effect_NL > SUSPECT_Z * spread_L)
     return low_NL
 
 
@@ -147,17 +149,21 @@ FLAPPING_BOUTS = 0.5
 LEAST_LOW_IN_BOUT = 2
 
 
-def steady_or_flapping(bouts: Bouts, line: float, shared_M: NDArray[np.bool_]) -> str:
-    """Second pass, of one port against known-good ones: "steady", "flapping" or "sound". Below ``line`` is low.
+def steady_or_flapping(bouts: Bouts, centre: float, margin: float, shared_M: NDArray[np.bool_]) -> str:
+    """Second pass, of one port against known-good ones: "steady", "flapping" or "sound".
+
+    A measurement is low when it lies ``margin`` below ``centre``, in logarithms. Of a port that is nearly always low,
+    half the margin is proof enough: noise would have to fall on the same side every time.
 
     Congestion hits single measurements, or all rails of a bout (``shared_M``); a flapping link is low in half of the
     rounds at least.
     """
     # A measurement that failed is NaN, and no comparison with NaN is true: it counts as low.
-    low_M = ~(bouts.rate_M > line)
+    low_M = ~(bouts.rate_M > centre * np.exp(-margin))
     if not len(low_M):
         return "sound"
-    if low_M.mean() >= STEADY_SHARE:
+    nearer_M = ~(bouts.rate_M > centre * np.exp(-max(-LOW, margin / 2)))
+    if nearer_M.mean() >= STEADY_SHARE:
         return "steady"
     _, dense_M = np.unique(bouts.turn_M, return_inverse=True)
     low_T = np.bincount(dense_M, weights=low_M & ~shared_M)

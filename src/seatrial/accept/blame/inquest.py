@@ -82,8 +82,7 @@ def investigate(cluster: Cluster, seed: int = 0) -> Inquest:
     polished = polish(screened, cluster.nodes, cluster.rails)
     docket = _Docket()
     ports, paths = _suspects(screened, polished)
-    polished = _centred_on_sound_nodes(screened, polished, {node for node, _ in ports})
-    played = _confirm_ports(cluster, ports, paths, polished, len(rounds), docket)
+    played, polished = _confirm_ports(cluster, ports, paths, screened, polished, docket)
     played = _confirm_paths(cluster, paths, polished, played, docket)
     compute_NG = _confirm_gpus(cluster, docket) if cluster.gpus else np.empty((cluster.nodes, 0))
     loopback_NL = np.median(cluster.loopback(COMPUTE_REPEATS), axis=-1)
@@ -122,11 +121,13 @@ def _confirm_ports(
     cluster: Cluster,
     ports: set[tuple[int, int]],
     paths: set[tuple[int, int, int]],
+    screened: Bouts,
     polished: Polished,
-    played: int,
     docket: _Docket,
-) -> int:
-    """Every suspect meets known-good nodes. Returns the number of rounds that have been played."""
+) -> tuple[int, Polished]:
+    """Every suspect meets known-good nodes. Returns the number of rounds that have been played, and what is healthy by
+    all bouts between nodes that nobody suspects: those of the first pass, and the controls of this one."""
+    played = int(screened.turn_M.max(initial=-1)) + 1
     nodes = sorted({node for node, _ in ports})
     doubtful = {node for a, b, _ in paths for node in (a, b)}
     good = [node for node in range(cluster.nodes) if node not in nodes]
@@ -134,7 +135,7 @@ def _confirm_ports(
     good.sort(key=lambda node: node in doubtful)
     if len(good) < 2 and nodes:
         docket.unsettled.append(f"nodes {nodes} are suspected, and too few others are left to tell who is right")
-        return played
+        return played, _centred_on_sound_nodes(screened, polished, set(nodes))
     partners = [node for node in good if node not in doubtful]
     partners = partners if len(partners) >= PARTNERS else good
     seen = []
@@ -144,20 +145,20 @@ def _confirm_ports(
         seen.append(cluster.play(played, plan.round, CONFIRM_REPEATS))
         played += 1
     bouts = Bouts.joined(seen)
+    polished = _centred_on_sound_nodes(Bouts.joined([screened, bouts]), polished, set(nodes))
     shared_M = _shared(cluster, bouts, polished)
     for node, rail in sorted(ports):
         centre = float(np.exp(polished.centre_L[rail]))
-        line = float(np.exp(polished.centre_L[rail] - polished.margin_L[rail]))
         own_M = ((bouts.a_M == node) | (bouts.b_M == node)) & (bouts.rail_M == rail)
         own = bouts.where(own_M)
         loss = float(1 - np.median(np.nan_to_num(own.rate_M)) / centre) if len(own.rate_M) else 0.0
-        match steady_or_flapping(own, line, shared_M[own_M]):
+        match steady_or_flapping(own, centre, float(polished.margin_L[rail]), shared_M[own_M]):
             case "steady":
                 docket.low_ports[node, rail] = loss
             case "flapping":
-                low_M = ~(own.rate_M > line)
+                low_M = ~(own.rate_M > centre * np.exp(-polished.margin_L[rail]))
                 docket.flapping[node, rail] = float(low_M.mean())
-    return played
+    return played, polished
 
 
 def _shared(cluster: Cluster, bouts: Bouts, polished: Polished) -> NDArray[np.bool_]:
@@ -183,8 +184,8 @@ def _confirm_paths(
         rate_M = bouts.rate_M[chosen_M]
         ends = polished.effect_NL[a, rail] + polished.effect_NL[b, rail]
         centre = float(np.exp(polished.centre_L[rail] + ends))
-        line = centre * float(np.exp(-polished.margin_L[rail]))
-        if steady_or_flapping(bouts.where(chosen_M), line, shared_M[chosen_M]) == "steady":
+        found = steady_or_flapping(bouts.where(chosen_M), centre, float(polished.margin_L[rail]), shared_M[chosen_M])
+        if found == "steady":
             docket.paths[a, b, rail] = float(1 - np.median(np.nan_to_num(rate_M)) / centre)
     return played
 

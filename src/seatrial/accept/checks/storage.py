@@ -83,7 +83,7 @@ def measure_disk(request: Request) -> DiskFacts:
     with tempfile.TemporaryDirectory(prefix=".seatrial-storage-", dir=request.directory) as scratch:
         path = Path(scratch) / "probe"
         payload = os.urandom(8 * MIB)
-        first_s = _durable_write(path, payload)
+        first_s = durable_write(path, payload)
         files_bytes = len(payload) / first_s * request.seconds / 2
         file_bytes = int(min(max(files_bytes / MIN_SAMPLES, 8 * MIB), 256 * MIB))
         payload = os.urandom(file_bytes)
@@ -92,8 +92,8 @@ def measure_disk(request: Request) -> DiskFacts:
         wrong = 0
         end = time.perf_counter() + request.seconds * 0.7
         while len(writes) < MIN_SAMPLES or time.perf_counter() < end:
-            writes.append(_durable_write(path, payload))
-            seconds, found = _uncached_read(path, file_bytes)
+            writes.append(durable_write(path, payload))
+            seconds, found = uncached_read(path, file_bytes)
             reads.append(seconds)
             wrong += found != payload
         fsyncs = _fsync_seconds(Path(scratch) / "appended", request.seconds * 0.3)
@@ -107,7 +107,7 @@ def measure_disk(request: Request) -> DiskFacts:
     )
 
 
-def _durable_write(path: Path, payload: bytes) -> float:
+def durable_write(path: Path, payload: bytes) -> float:
     start = time.perf_counter()
     with path.open("wb", buffering=0) as file:
         for offset in range(0, len(payload), 8 * MIB):
@@ -116,7 +116,7 @@ def _durable_write(path: Path, payload: bytes) -> float:
     return time.perf_counter() - start
 
 
-def _uncached_read(path: Path, size: int) -> tuple[float, bytearray]:
+def uncached_read(path: Path, size: int) -> tuple[float, bytearray]:
     buffer = bytearray(size)
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

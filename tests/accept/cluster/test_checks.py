@@ -1,0 +1,138 @@
+"""The judges of what lies between nodes, on healthy and broken facts."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from seatrial.accept.acceptance import Part
+from seatrial.accept.catalogue import find
+from seatrial.accept.check import judge_recorded
+from seatrial.accept.cluster.checks import fleet_rates, merged, placed_parts
+from seatrial.accept.cluster.conductor import wrong_nodes
+from seatrial.accept.cluster.run import unique_hosts
+from seatrial.accept.limits import Limits
+from seatrial.records import CheckResult, Measurement, Verdict
+
+SAME = {"driver": "580", "kernel": "6.8", "GPUs": "8 x H200"}
+BLAME: dict[str, Any] = {
+    "hosts": ["n0", "n1", "n2"],
+    "rounds": 3,
+    "culprits": [],
+    "unsettled": [],
+    "wrong": [],
+    "silent": {},
+    "excluded": {},
+    "at_scale": "",
+    "rates": [[None, 40.0, 40.0], [40.0, None, 40.0], [40.0, 40.0, None]],
+}
+CULPRIT = {"kind": "bad cable", "node": 1, "part": "rail 3", "loss": 0.4, "evidence": ["40% slower"]}
+STEP = {"collective": "all_reduce", "size_bytes": 8, "seconds": [1e-3] * 5, "wrong": 0}
+RANKS = {
+    "backend": "gloo",
+    "ranks": 3,
+    "gpu_names": [],
+    "steps": [STEP],
+    "choice": {
+        "transports": [],
+        "algorithms": {},
+        "version": "",
+        "network": "",
+        "adapters": [],
+        "direct_channels": 0,
+        "network_channels": 0,
+        "multicast": None,
+    },
+}
+
+CASES = [
+    ("presence", {"nodes": 2, "present": {0: "a", 1: "b"}, "missing": {}}, Verdict.PASS, "2 nodes answered"),
+    (
+        "presence",
+        {"nodes": 2, "present": {0: "a"}, "missing": {1: "last heartbeat 43 s ago, during gpu.gemm_bf16"}},
+        Verdict.FAIL,
+        "node 1 is missing: last heartbeat 43 s ago, during gpu.gemm_bf16",
+    ),
+    ("presence", {"nodes": 3, "present": {0: "a"}, "missing": {}}, Verdict.INCONCLUSIVE, "1 of 3"),
+    ("fingerprint", {"prints": {"a": SAME, "b": SAME, "c": SAME}}, Verdict.PASS, "3 properties equal on 3 nodes"),
+    ("fingerprint", {"prints": {"a": SAME}}, Verdict.INCONCLUSIVE, "nothing to compare"),
+    (
+        "fingerprint",
+        {"prints": {"a": SAME, "b": SAME | {"driver": "570"}, "c": SAME}},
+        Verdict.FAIL,
+        "b: driver is 570, but 580 on 2 of 3",
+    ),
+    (
+        "fingerprint",
+        {"prints": {"a": SAME, "b": SAME | {"kernel": "5.15"}, "c": SAME}},
+        Verdict.WARN,
+        "b: kernel is 5.15",
+    ),
+    (
+        "fingerprint",
+        {"prints": {"a": SAME, "b": SAME | {"driver": "570"}}},
+        Verdict.FAIL,
+        "no majority says which is right",
+    ),
+    ("names", {"unresolved": {"a": [], "b": [], "c": []}}, Verdict.PASS, "3 nodes resolve"),
+    ("names", {"unresolved": {"a": ["c"], "b": ["c"], "c": []}}, Verdict.FAIL, "no other node resolves c"),
+    ("names", {"unresolved": {"a": ["b", "c"], "b": [], "c": []}}, Verdict.FAIL, "a cannot resolve b, c (2 of 2)"),
+    ("clock", {"offsets": {"a": [0, 0], "b": [0.002, 0.001], "c": [0, 0]}}, Verdict.PASS, "3 clocks within 0.002 s"),
+    ("clock", {"offsets": {"a": [0, 0], "b": [-5.0, 0.001], "c": [0, 0]}}, Verdict.FAIL, "b: its clock is -5 s off"),
+    ("clock", {"offsets": {"a": [0, 0], "b": [5.0, 0.1], "c": [5.0, 0.1]}}, Verdict.FAIL, "a: its clock is -5 s"),
+    ("clock", {"offsets": {"a": [0, 0], "b": [0.3, 0.001], "c": [0, 0]}}, Verdict.WARN, "b: its clock is +0.3 s"),
+    ("clock", {"offsets": {"a": [0, 0], "b": [2.0, 3.0], "c": [0, 0]}}, Verdict.PASS, "3 clocks"),
+    ("fleet", {"rates": {}}, Verdict.SKIPPED, "no check measured a rate"),
+    ("fleet", {"rates": {"GEMM": {"a": 680, "b": 678, "c": 600, "d": 682}}}, Verdict.WARN, "c: GEMM 11.5% below"),
+    ("fleet", {"rates": {"GEMM": {"a": 680, "b": 678, "c": 670, "d": 682}}}, Verdict.PASS, "no part of 1 kinds"),
+    ("blame", BLAME, Verdict.PASS, "3 nodes, 3 rounds: nobody"),
+    ("blame", BLAME | {"culprits": [CULPRIT]}, Verdict.FAIL, "n1, rail 3: bad cable: 40% slower"),
+    ("blame", BLAME | {"wrong": [2]}, Verdict.FAIL, "n2: its sums are wrong"),
+    ("blame", BLAME | {"silent": {1: "left 3 orders"}, "culprits": [CULPRIT]}, Verdict.FAIL, "n1: left 3 orders"),
+    ("blame", BLAME | {"unsettled": ["who knows"]}, Verdict.INCONCLUSIVE, "who knows"),
+    ("blame", BLAME | {"excluded": {"n9": "gpu.idle: busy"}}, Verdict.PASS, "n9 did not play: gpu.idle: busy"),
+    ("blame", BLAME | {"at_scale": "together slower"}, Verdict.FAIL, "together slower"),
+    ("blame", BLAME | {"rounds": 0}, Verdict.INCONCLUSIVE, "tell nothing"),
+    ("blame", BLAME | {"rates": [[None]]}, Verdict.INCONCLUSIVE, "no pair of nodes exchanged anything"),
+    ("collectives", {"nodes": 3, "ranks": RANKS}, Verdict.PASS, "exact over 3 gloo ranks"),
+    ("collectives", {"nodes": 3, "ranks": RANKS | {"steps": [STEP | {"wrong": 3}]}}, Verdict.FAIL, "3 elements are"),
+    ("collectives", {"nodes": 3, "ranks": RANKS | {"steps": []}}, Verdict.INCONCLUSIVE, "answer nothing"),
+]
+
+
+@pytest.mark.parametrize(("check", "facts", "verdict", "says"), CASES)
+def test_judges(check: str, facts: dict[str, Any], verdict: Verdict, says: str) -> None:
+    judgement = judge_recorded(find(f"cluster.{check}"), facts, Limits())
+    assert judgement.verdict is verdict, judgement.reason
+    assert says in judgement.reason
+
+
+def test_a_node_is_blamed_for_wrong_sums_when_most_partners_saw_them() -> None:
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    played = Counter(dict.fromkeys(pairs, 4))
+    wrong = Counter({(0, 1): 1, (1, 2): 1, (1, 3): 1})
+    assert wrong_nodes(wrong, played) == [1]
+    assert wrong_nodes(Counter(), played) == []
+
+
+def result(check: str, verdict: Verdict, value: float) -> CheckResult:
+    number = Measurement(name="GEMM", value=value, unit="TFLOP/s", n=9, spread=1.0, where="GPU 0 (x)")
+    return CheckResult(check=check, question="?", verdict=verdict, reason=f"{value:g}", measurements=(number,))
+
+
+def test_results_of_nodes_become_one_with_the_gravest_verdict_and_its_hosts() -> None:
+    nodes = {
+        "a": [result("gpu.gemm", Verdict.PASS, 680.0), result("gpu.pcie", Verdict.PASS, 55.0)],
+        "b": [result("gpu.gemm", Verdict.FAIL, 400.0), result("gpu.pcie", Verdict.PASS, 54.0)],
+    }
+    gemm, pcie = merged(nodes)
+    assert (gemm.verdict, gemm.reason) == (Verdict.FAIL, "b: 400")
+    assert [number.where for number in gemm.measurements] == ["a GPU 0 (x)", "b GPU 0 (x)"]
+    assert pcie.verdict is Verdict.PASS and pcie.reason.startswith("2 nodes pass; a: 55")
+    assert fleet_rates(nodes)["GEMM, gpu.gemm"] == {"a GPU 0 (x)": 680.0, "b GPU 0 (x)": 400.0}
+    (part,) = placed_parts({"b": [Part(where="GPU 0 (x)", name="H200", serial="1")]})
+    assert part.where == "b GPU 0 (x)"
+
+
+def test_nodes_of_one_name_are_told_apart() -> None:
+    assert unique_hosts({0: "vm", 1: "vm", 2: "gpu-9", 3: ""}) == {0: "vm#0", 1: "vm#1", 2: "gpu-9", 3: "node#3"}
