@@ -30,6 +30,7 @@ from seatrial.accept.cluster.member import Seat
 from seatrial.accept.cluster.node import clock_offset, clock_server, fingerprint, unresolved
 from seatrial.accept.cluster.place import Place
 from seatrial.accept.facts import Facts
+from seatrial.accept.inventory import take_inventory
 from seatrial.accept.nccl_log import read_nccl_log
 from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl
 
@@ -70,7 +71,8 @@ def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> A
         results = [*runner.run_ladder(own, task.checks, task.budget_seconds, task.settings), _alone(place, str(error))]
         return runner.conclude(own, results, 0.0)
     with Heart(board, place.node) as heart:
-        board.post(f"hello/{place.node}", {"host": platform.node(), "print": fingerprint()})
+        gpus = take_inventory().gpus
+        board.post(f"hello/{place.node}", {"host": platform.node(), "gpus": gpus, "print": fingerprint()})
         start = time.monotonic()
         results = []
         heart.doing = task.checks[0].name if task.checks else "waiting"
@@ -83,14 +85,10 @@ def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> A
         try:
             if place.node == 0:
                 return _conduct(place, board, task, start, show, heart)
-            _attend(place, board, task, heart, len(acceptance_gpus(acceptance)))
+            _attend(place, board, task, heart)
         except Unreachable as error:
             acceptance = runner.conclude(own, [*results, _alone(place, str(error))], time.monotonic() - start)
         return acceptance
-
-
-def acceptance_gpus(acceptance: Acceptance) -> list[Part]:
-    return [part for part in acceptance.parts if part.uuid]
 
 
 def _alone(place: Place, why: str) -> CheckResult:
@@ -189,7 +187,7 @@ def _play(
     """The tournament among nodes that are sound by themselves, and collectives over all of them."""
     excluded = {hosts[node]: why for node, report in reports.items() if (why := _unfit(report))}
     members = [node for node in reports if hosts[node] not in excluded]
-    gpus = min((len(acceptance_gpus(reports[node])) for node in members), default=0)
+    gpus = min((board.read(f"hello/{node}")["gpus"] for node in members), default=0)
     local_size, backend = max(gpus, 1), "nccl" if gpus else "gloo"
     board.post("start", {"members": members, "ranks": local_size, "backend": backend})
     cluster = RankCluster(board, members, local_size, has_gpus=gpus > 0, dead=pulses.dead)
@@ -241,7 +239,7 @@ def _whole(cluster: RankCluster, left: Group, backend: str, report: Acceptance) 
     if len(left) < 2:
         return None
     found = cluster.collectives([left], WHOLE_STEPS[backend], 2.0).get(left)
-    names = tuple(part.name for part in acceptance_gpus(report))[: cluster.ranks_a_node] * len(left)
+    names = tuple(part.name for part in report.parts if part.uuid)[: cluster.ranks_a_node] * len(left)
     facts = RanksFacts(
         backend="nccl" if backend == "nccl" else "gloo",
         ranks=len(left) * cluster.ranks_a_node,
@@ -299,7 +297,7 @@ def _crew(
     return Crew(seats, log)
 
 
-def _attend(place: Place, board: Board, task: Task, heart: Heart, gpus: int) -> None:
+def _attend(place: Place, board: Board, task: Task, heart: Heart) -> None:
     """Other nodes: answer the survey, keep our ranks alive, and leave when node 0 says so."""
     survey = _until(board, "survey")
     try:
