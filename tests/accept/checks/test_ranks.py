@@ -58,6 +58,20 @@ def test_one_wrong_bit_is_counted(collective: Collective, monkeypatch: pytest.Mo
     assert ranks.wrong_elements(collective, broken, buffers, 0, 1) == 1
 
 
+def test_a_rank_that_hangs_is_named_by_those_that_waited() -> None:
+    assert ranks.who_hung({0: "in all_reduce of 8 B: timed out", 2: "in all_reduce of 8 B: timed out"}, 3) == (
+        "rank 1 hung or was killed, and the others waited in vain: rank 0 in all_reduce of 8 B: timed out; "
+        "rank 2 in all_reduce of 8 B: timed out"
+    )
+    assert ranks.who_hung({0: "in x: a", 1: "in x: b"}, 2) == "every rank gave up: rank 0 in x: a; rank 1 in x: b"
+    assert ranks.who_hung({}, 2) == "every rank was killed"
+
+
+def test_what_stops_all_ranks_is_said() -> None:
+    with pytest.raises(RuntimeError, match="every rank gave up: rank 0 in gather of 8 B: 'gather'"):
+        run_on_ranks("gloo", 2, [("gather", 8)], seconds=0.1)  # type: ignore[list-item]
+
+
 def test_sizes_go_from_8_bytes_to_16_gib_as_far_as_time_and_memory_allow() -> None:
     long = nccl_steps(140 * 2**30, 60.0)
     assert {name for name, _ in long} == set(COLLECTIVES)

@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,10 @@ Step = tuple[Collective, int]
 
 WARM_UP = 5
 MAX_REPEATS = 2000
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=30)
+"""In which a collective that waits for a rank gives up; the largest takes a second."""
+LAST_WORDS_SECONDS = 5.0
+"""From the first rank that gives up: the others that wait give up too, and the one that hangs does not."""
 
 
 class StepFacts(Facts):
@@ -45,15 +48,33 @@ def run_on_ranks(
 ) -> tuple[tuple[StepFacts, ...], NcclChoice]:
     """Start the ranks, take every step on all of them, and return what rank 0 gathered and NCCL logged.
 
-    Raises: whatever stopped the first rank that failed, as torch.multiprocessing reports it.
+    Raises:
+        RuntimeError: a rank failed or hung; says which, as far as the others' last words tell.
     """
     from torch.multiprocessing.spawn import spawn
 
     with tempfile.TemporaryDirectory(prefix="seatrial-ranks-") as scratch:
-        spawn(_rank, args=(backend, ranks, tuple(steps), seconds / len(steps), scratch), nprocs=ranks, join=True)
+        arguments = (backend, ranks, tuple(steps), seconds / len(steps), scratch)
+        started = spawn(_rank, args=arguments, nprocs=ranks, join=False)
+        try:
+            while not started.join(grace_period=LAST_WORDS_SECONDS):
+                pass
+        except Exception as error:  # whatever torch.multiprocessing makes of a rank that failed or was killed
+            words = {int(path.suffix[1:]): path.read_text() for path in Path(scratch).glob("gave-up.*")}
+            raise RuntimeError(who_hung(words, ranks)) from error
         lines = (Path(scratch) / "steps.jsonl").read_text().splitlines()
         logs = "".join(path.read_text(errors="replace") for path in Path(scratch).glob("nccl-*.log"))
     return tuple(StepFacts.model_validate_json(line) for line in lines), read_nccl_log(logs)
+
+
+def who_hung(gave_up: Mapping[int, str], ranks: int) -> str:
+    """Who the others waited for, from what those said who gave up. Pure."""
+    silent = [rank for rank in range(ranks) if rank not in gave_up]
+    said = "; ".join(f"rank {rank} {text}" for rank, text in sorted(gave_up.items())[:2])
+    if silent and gave_up:
+        names = ", ".join(map(str, silent))
+        return f"rank {names} hung or was killed, and the others waited in vain: {said}"
+    return f"every rank gave up: {said}" if gave_up else "every rank was killed"
 
 
 def _rank(rank: int, backend: Backend, ranks: int, steps: tuple[Step, ...], seconds: float, scratch: str) -> None:
@@ -68,14 +89,19 @@ def _rank(rank: int, backend: Backend, ranks: int, steps: tuple[Step, ...], seco
         torch.cuda.set_device(device)
     rendezvous = f"file://{scratch}/rendezvous"
     dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=ranks, timeout=TIMEOUT)
+    at = "joining"
     try:
         for collective, size_bytes in steps:
+            at = f"{collective} of {size_bytes} B"
             found = take_step(collective, size_bytes, device, seconds)
             if rank == 0:
                 with (Path(scratch) / "steps.jsonl").open("a") as file:
                     file.write(found.model_dump_json() + "\n")
-    finally:
         dist.destroy_process_group()
+    except Exception as error:
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        (Path(scratch) / f"gave-up.{rank}").write_text(f"in {at}: {told}")
+        raise
 
 
 def _set_environment(backend: Backend, log: str) -> None:
