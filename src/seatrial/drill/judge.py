@@ -14,7 +14,11 @@ DEAD_SECONDS = 2.0
 HUNG_SECONDS = 10.0
 """One that hangs within three step times and this long."""
 
-_WHAT = {"killed": ("killed",), "failed": ("failed",), "agent": ("launcher killed", "killed", "told by another node")}
+_WHAT = {
+    "killed": ("killed",),
+    "failed": ("failed",),
+    "agent": ("launcher killed", "launcher stopped", "killed", "told by another node"),
+}
 
 
 @dataclass(frozen=True)

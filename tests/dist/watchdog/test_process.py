@@ -99,15 +99,30 @@ def test_each_fault_is_noticed_in_time_named_and_survived(tmp_path: Path) -> Non
         said, seconds = j.harm(1, signal.SIGIO, "fault")
         assert (said["what"], said["reason"]) == ("failed", "row 17 is torn")
 
-        # A stopped launcher is said; a killed one takes its workers along, and the outcome is written all the same.
+        # A stopped launcher is said, and may go on; a killed one takes its workers along, and the outcome is written.
         beats = j.at_step(20)
         since = time.time()
         j.agent.send_signal(signal.SIGSTOP)
         assert f"torchrun (process {j.agent.pid}) is stopped" in j.said_after(since, "alarm")["reason"]
         assert all(process_state(b.pid) for b in beats), "work goes on without it"
+        j.agent.send_signal(signal.SIGCONT)
+        j.at_step(max(b.main.step for b in j.at_step(20) if b.main is not None) + 20)
         since = time.time()
         j.agent.kill()
         assert "has ended, and its ranks with it" in j.said_after(since, "failed")["reason"]
+        assert not any(process_state(b.pid) for b in beats)
+
+
+def test_a_launcher_that_stays_stopped_is_given_up(tmp_path: Path) -> None:
+    with job(tmp_path) as j:
+        beats = j.at_step(20)
+        since = time.time()
+        j.agent.send_signal(signal.SIGSTOP)
+        said = j.said_after(since, "fault")
+        assert (said["what"], said["ranks"]) == ("launcher stopped", [])
+        assert said["time"] - since < 20
+        assert "torchrun" in j.said_after(since, "failed")["reason"]
+        assert j.agent.wait(20) == -signal.SIGKILL, "it would keep the place of its ranks for nothing"
         assert not any(process_state(b.pid) for b in beats)
 
 

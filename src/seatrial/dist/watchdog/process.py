@@ -28,6 +28,7 @@ from seatrial.dist.watchdog.verdict import (
     StepTimes,
     find_death,
     find_stall,
+    limit_seconds,
 )
 from seatrial.errors import SeatrialError
 from seatrial.records import Frozen, JsonObject
@@ -45,6 +46,9 @@ ERROR_SECONDS = 12.0
 
 STACK_SECONDS = 1.0
 STUCK_LAUNCHER_SECONDS = 3.0
+"""A torchrun stopped for longer is said; for twice as long and the time of a hanging step, given up. Ranks tell each
+other of their checkpoints through a store that it keeps: nothing is committed while it is stopped."""
+
 RECORD_SECONDS = 3.0
 
 
@@ -119,7 +123,7 @@ def _watch(
         if (views or is_alone) and all(view.has_ended or view.phase in said for view in views):
             return ending, views, gossip  # without views: our rank has gone, and its file is a later attempt's, or gone
         gossip.say(views, times.median, ending)
-        if agent.is_stuck() and not agent.said:
+        if agent.stuck_seconds() > STUCK_LAUNCHER_SECONDS and not agent.said:
             agent.said = True
             _within(RECORD_SECONDS, partial(run.event, "alarm", what="launcher stopped", reason=agent.reason))
         if ending is None:
@@ -148,6 +152,9 @@ def _reason_to_end(
         return died
     if (failed := _failure(watched, views)) is not None:
         return failed
+    patience = 2 * STUCK_LAUNCHER_SECONDS + limit_seconds("step", median or 0.0, watched.hang_seconds)
+    if agent.stuck_seconds() > patience:
+        return Ending("fault", "launcher stopped", Finding(agent.reason), 0.0)
     if gossip.concluded is not None:
         return gossip.concluded
     if find_stall([*views, *gossip.views], median, watched.hang_seconds) is None:
@@ -256,18 +263,20 @@ class Launcher:
         if self.is_gone():
             return f"torchrun (process {self._pid}) has ended, and its ranks with it"
         return (
-            f"torchrun (process {self._pid}) is stopped (SIGSTOP): no rank that ends is started again until it goes on"
+            f"torchrun (process {self._pid}) is stopped (SIGSTOP): until it goes on, no checkpoint is committed and no "
+            "rank that ends is started again"
         )
 
     def is_gone(self) -> bool:
         return self._pid != 0 and not process_state(self._pid)
 
-    def is_stuck(self) -> bool:
+    def stuck_seconds(self) -> float:
+        """Since it was first seen stopped."""
         if self._pid == 0 or process_state(self._pid) != "T":
-            self._stuck_since = None
-            return False
+            self._stuck_since, self.said = None, False
+            return 0.0
         self._stuck_since = self._stuck_since or time.monotonic()
-        return time.monotonic() - self._stuck_since > STUCK_LAUNCHER_SECONDS
+        return time.monotonic() - self._stuck_since
 
     def end_if_stuck(self) -> None:
         """When its ranks are gone it would keep their place for nothing."""
