@@ -55,7 +55,7 @@ def test_bad_budgets(text: str) -> None:
 
 def test_choosing_keeps_the_order_of_the_ladder() -> None:
     chosen = [check.name for check in catalogue.choose(["storage", "host.cpu"])]
-    assert chosen == ["host.cpu", "storage.space", "storage.disk"]
+    assert chosen == ["host.cpu", "storage.space", "storage.disk", "storage.mounts"]
     assert catalogue.choose([]) == catalogue.LADDER
     with pytest.raises(UsageError, match="gpus: no such group or check; groups: host, gpu, fabric"):
         catalogue.choose(["gpus"])
