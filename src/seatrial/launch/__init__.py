@@ -1,0 +1,1 @@
+"""One job file, six targets: Slurm, SkyPilot, Kubernetes, Kubeflow (two kinds), bare torchrun and Docker."""
