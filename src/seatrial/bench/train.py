@@ -3,10 +3,7 @@
 Works alone and under torchrun.
 """
 
-import gc
-import math
 import tempfile
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +14,12 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 
-from seatrial.bench.rows import Lengths, random_rows
 from seatrial.data.dataset import TokenRows, load_rows
-from seatrial.data.pack import PackStream
+from seatrial.data.random_rows import Lengths, random_rows
 from seatrial.data.render import TrainOn, load_renderer
-from seatrial.dist.heartbeat import Heartbeat
 from seatrial.dist.plan import Layout
 from seatrial.dist.world import World, joined_world
-from seatrial.errors import ImpossibleConfiguration, SeatrialError, UsageError
+from seatrial.errors import ImpossibleConfiguration, UsageError
 from seatrial.hardware import GIB
 from seatrial.model.load import model_directory
 from seatrial.model.shapes import shape
@@ -40,14 +35,13 @@ from seatrial.settings import (
     RunSettings,
     TrainSettings,
 )
-from seatrial.train.build import build_training, make_fast, prepare_kernels
 from seatrial.train.ceiling import gemm_ceilings
-from seatrial.train.exact import Exactness, choose_exactness, use_kernels
+from seatrial.train.exact import Exactness, choose_exactness
 from seatrial.train.flops import Work
-from seatrial.train.layout import announce, as_event, choose_layout
+from seatrial.train.layout import as_event, choose_layout
 from seatrial.train.meter import cost_of
-from seatrial.train.packs import RankPacks
-from seatrial.train.step import QueuedStep, StepReport, on_device, queue_step
+from seatrial.train.rehearsal import forget, prepare, refuse_broken, take_steps, work_of
+from seatrial.train.step import StepReport
 
 WARM_UP_STEPS = 6
 """Not counted: compilation, the choice of kernels, and clocks that rise and then fall to what power allows."""
@@ -122,7 +116,7 @@ def bench_train(request: BenchRequest) -> JsonObject | None:
                             f"batch {batch}: out of GPU memory; take fewer rows, fp8 or nf4, or shard over more GPUs"
                         ) from error
                 batch -= 1
-                _forget()
+                forget()
             if not world.is_first:
                 return None
             return _result(request, settings, batch, measured, world)
@@ -196,67 +190,32 @@ def _rows(settings: TrainSettings, request: BenchRequest, world: World) -> Token
 def _measure(
     settings: TrainSettings, request: BenchRequest, world: World, ceilings: dict[str, float] | None
 ) -> Measured:
-    exactness = choose_exactness(settings, request.length)
-    use_kernels(exactness)
-    choice = choose_layout(settings, world, exactness)
-    announce(choice, world)
-    rows = _rows(settings, request, world)
-    stream = PackStream(rows.lengths_N, settings.data.length, settings.run.seed, settings.optimizer.packs_per_step)
-    packs = RankPacks(stream, rows, 0, world)
-    training = build_training(settings, choice.layout, world, order_free=exactness.order_free)
-    training = make_fast(training, settings, choice.layout)
-    prepare_kernels(training, settings, packs)
-
-    total = WARM_UP_STEPS + request.steps
-    inputs = on_device(packs.of_steps(range(total)), world.device)
-    unread: deque[QueuedStep] = deque()
+    rehearsal = prepare(settings, _rows(settings, request, world), world, longest_row=request.length)
+    counted = range(WARM_UP_STEPS, WARM_UP_STEPS + request.steps)
     reports: list[StepReport] = []
-    for step in range(total):
-        queued = queue_step(
-            training,
-            step,
-            inputs,
-            packs.positions(step),
-            trained_tokens=packs.work(step).trained_tokens,
-            learning_rate=settings.optimizer.learning_rate,
-            stop=False,
-            hurried=False,
-            own_seconds=reports[-1].own_seconds if reports else 0.0,
-            heartbeat=Heartbeat(),
-        )
-        unread.append(queued)
-        # As in training: the device does this step while the host reads how the one before it went.
-        while len(unread) > (0 if step + 1 == total else 1):
-            reports.append(unread.popleft().read())
-            if len(reports) == WARM_UP_STEPS and world.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-    if broken := [report for report in reports if not math.isfinite(report.loss + report.grad_norm)]:
-        raise SeatrialError(f"step {broken[0].step + 1}: loss {broken[0].loss}, gradient norm {broken[0].grad_norm}")
+    for report in take_steps(rehearsal, range(counted.stop)):
+        reports.append(report)
+        if len(reports) == WARM_UP_STEPS and world.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+    refuse_broken(reports)
 
-    works = [packs.work(step) for step in range(WARM_UP_STEPS, total)]
-    work = Work(*(sum(getattr(w, name) for w in works) for name in ("tokens", "trained_tokens", "squares")))
-    cost = cost_of(training.model, settings)
+    packs = rehearsal.packs
+    work = work_of(packs, counted)
+    cost = cost_of(rehearsal.training.model, settings)
     base = "fp8" if settings.model.base == "fp8" and ceilings is not None and "fp8" in ceilings else "bf16"
     peaks = [0] * world.size
     dist.all_gather_object(peaks, torch.cuda.max_memory_allocated() if world.device.type == "cuda" else 0)
     return Measured(
         reports=tuple(reports[WARM_UP_STEPS:]),
         work=work,
-        positions=len(works) * stream.packs_per_step * stream.pack_length,
+        positions=len(counted) * packs.stream.packs_per_step * packs.stream.pack_length,
         flop=cost.flop(work),
         ideal_seconds=None if ceilings is None else cost.ideal_seconds(work, ceilings, base),
         seconds=sum(report.seconds for report in reports[WARM_UP_STEPS:]),
         peak_bytes=max(peaks),
-        layout=as_event(choice),
-        exactness=exactness,
+        layout=as_event(rehearsal.choice),
+        exactness=rehearsal.exactness,
     )
-
-
-def _forget() -> None:
-    """What the attempt before held on the GPU, and the code compiled for its shapes."""
-    gc.collect()
-    torch.compiler.reset()
-    torch.cuda.empty_cache()
 
 
 def _result(request: BenchRequest, settings: TrainSettings, batch: int, measured: Measured, world: World) -> JsonObject:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seatrial.bench.rows import Lengths, random_rows
+from seatrial.data.random_rows import Lengths, random_rows
 
 
 def test_fixed_rows_fill_packs() -> None:
