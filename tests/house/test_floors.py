@@ -26,15 +26,16 @@ FLOORS: tuple[dict[str, set[str]], ...] = (
         "accept": set(),
         "bench": {"data", "dist", "model", "train"},
         "drill": {"data", "dist", "model", "train"},
+        "launch": {"dist"},
         "report": {"data", "evals"},
     },
     {"demo": {"data", "dist", "evals", "export", "accept", "report"}},
-    {"cli": {"data", "dist", "train", "evals", "export", "accept", "bench", "drill", "report", "demo"}},
+    {"cli": {"data", "dist", "train", "evals", "export", "accept", "bench", "drill", "launch", "report", "demo"}},
 )
 MAY_IMPORT = {folder: imports for floor in FLOORS for folder, imports in floor.items()}
 
 # Where importing must stay cheap, or must work without torch: there it is imported inside functions at the most.
-WITHOUT_TORCH = {*BASE, "data", "accept", "report", "cli"}
+WITHOUT_TORCH = {*BASE, "data", "accept", "launch", "report", "cli"}
 WITH_TORCH_ALL_THE_SAME = {"data/pack.py": "makes the tensors of a pack"}
 
 # The name to import a distribution by, where it is another one.

@@ -18,6 +18,9 @@ NODE_VARIABLES = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MAST
 CONFIG_VERBS = ("train", "drill")
 """Verbs whose first argument is a settings file, which travels with the job."""
 
+MARGIN_SECONDS = 30
+"""Of ``job.grace_seconds``, for everything but the save: signals are passed on, ranks and their launchers end."""
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00\r\n]+$")]
@@ -90,7 +93,7 @@ class Job(Frozen):
     venv: PurePosixPath | None = Field(None, description="on the nodes, with seatrial in it; Slurm and torchrun")
     workdir: PurePosixPath = Field(description="where the job runs; relative paths of settings count from here")
     run_dir: PurePosixPath | None = Field(
-        None, description="run.dir of the settings as the job sees it; null: as they say. Overrides it"
+        None, description="run.dir of a training, as the job sees it; null: as its settings say"
     )
     mounts: tuple[Mount, ...] = ()
     environment: dict[Variable, str] = Field(default_factory=dict)
@@ -151,6 +154,15 @@ def node_command(job: Job, *, python: str, config: str | None) -> list[str]:
         python: that of the virtual environment, or the image's.
         config: where the settings file lies on the node.
     """
-    given = [config] if config is not None else []
-    override = [f"run.dir={job.run_dir}"] if job.run_dir is not None and job.verb in CONFIG_VERBS else []
-    return [python, "-m", "seatrial.launch.node", job.verb, *given, *job.arguments, *override]
+    words: list[str] = [config] if config is not None else []
+    if job.verb == "train":
+        words.append(f"run.grace_seconds={save_seconds(job)}")
+    words += job.arguments
+    if job.run_dir is not None and job.verb == "train":
+        words.append(f"run.dir={job.run_dir}")
+    return [python, "-m", "seatrial.launch.node", job.verb, *words]
+
+
+def save_seconds(job: Job) -> int:
+    """What ``job.grace_seconds`` leaves for the last save, before processes have to end and to say so."""
+    return max(job.grace_seconds - MARGIN_SECONDS, (job.grace_seconds + 1) // 2)
