@@ -100,6 +100,24 @@ def test_a_model_is_staged_without_what_training_does_not_need(endpoint: str, tm
     assert not (to / "original").exists()
 
 
+def test_what_is_there_whole_is_not_fetched_again(endpoint: str, tmp_path: Path) -> None:
+    nowhere, cache, to = "http://127.0.0.1:9", tmp_path / "cache", tmp_path / "shared"
+    arguments = ("fetch", "sea/pilot", "--to", to, "--json")
+    first = seatrial(endpoint, cache, *arguments)
+    again = seatrial(nowhere, cache, *arguments)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == first.stdout
+    assert (
+        seatrial(nowhere, cache, *arguments, "--revision", "main").returncode == 2
+    )  # a branch moves
+    assert seatrial(nowhere, cache, "fetch", "sea/other", "--to", to).returncode == 2
+
+    (to / "model.safetensors").write_bytes(b"")
+    assert seatrial(nowhere, cache, *arguments).returncode == 2
+    assert seatrial(endpoint, cache, *arguments).returncode == 0
+    assert (to / "model.safetensors").read_bytes() == b"w"
+
+
 def test_a_dataset_is_found_by_its_name_and_by_its_commit(endpoint: str, tmp_path: Path) -> None:
     for name in ("sea/tides", "datasets/sea/tides"):
         to = tmp_path / name.replace("/", "-")

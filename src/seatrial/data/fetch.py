@@ -3,18 +3,23 @@
 ``HF_TOKEN``, ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` mean what they mean to ``huggingface_hub``.
 """
 
+import json
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from seatrial.data.reading import SUFFIXES
-from seatrial.errors import SeatrialError, UsageError
+from seatrial.errors import IntegrityError, SeatrialError, UsageError
+from seatrial.hardware import GB
 from seatrial.records import JsonObject, write_json
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # A training needs one weight format and no original checkpoints.
 NOT_FETCHED = ("*.bin", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "original/*", "onnx/*")
 ROW_FILES = tuple(f"*{suffix}" for suffix in SUFFIXES)
+TOKENIZER_FILES = ("config.json", "tokenizer*", "special_tokens_map.json", "*.jinja", "*.model")
 
 
 def is_hub_name(text: str) -> bool:
@@ -27,21 +32,62 @@ def fetch(name: str, to: Path, *, revision: str | None = None) -> JsonObject:
     """Download a model or a dataset (``datasets/owner/name`` where both have the name) into ``to``.
 
     What is returned, and written to ``to/fetched.json``, pins the commit: passing it back as ``revision`` fetches the
-    same bytes.
+    same bytes. What ``to`` already holds whole stays as it is, and the hub is not asked; what was cut off goes on.
 
     Raises:
-        UsageError: no such name or revision, no access, offline.
+        UsageError: no such name or revision, no access, offline, or no room.
+        IntegrityError: a file came in another size than the hub says.
     """
     kind, name = ("dataset", name.removeprefix("datasets/")) if name.startswith("datasets/") else (None, name)
     if HUB_NAME.fullmatch(name) is None:
         raise UsageError(f"{name}: not a hub name such as Qwen/Qwen2.5-0.5B-Instruct or datasets/owner/name")
     if to.exists() and not to.is_dir():
         raise UsageError(f"--to {to}: is a file; choose a directory")
+    if (there := _fetched_before(to, name, kind, revision)) is not None:
+        return there
     kind, commit = _find(name, kind, revision)
-    _download(name, kind, commit, ignore=NOT_FETCHED if kind == "model" else (), to=to)
+    ignore = NOT_FETCHED if kind == "model" else ()
+    plan = _plan(name, kind, commit, ignore=ignore, to=to)
+    to.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(to).free
+    if free < plan.missing_bytes:
+        raise UsageError(f"--to {to}: {free / GB:.1f} GB free, {name} takes {plan.missing_bytes / GB:.1f} GB more")
+    _download(name, kind, commit, ignore=ignore, to=to)
+    if wrong := _wrong_files(to, plan.files):
+        raise IntegrityError(f"{to}: {', '.join(wrong)}: not as large as the hub says; delete them and fetch again")
     fetched: JsonObject = {"name": name, "kind": kind, "revision": commit, "path": str(to)}
-    write_json(to / "fetched.json", fetched)
+    write_json(to / "fetched.json", {**fetched, "files": dict(plan.files)})
     return fetched
+
+
+@dataclass(frozen=True)
+class FetchPlan:
+    """What would be downloaded. ``files``: bytes of each by name; ``missing_bytes``: of those that are not there."""
+
+    files: Mapping[str, int]
+    missing_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.files.values())
+
+
+def plan_model(name: str) -> FetchPlan:
+    """What a training would download of a model by this name. Asks the hub for every file, and downloads nothing.
+
+    Raises:
+        UsageError: no such model, no access, offline.
+    """
+    return _plan(name, "model", None, ignore=NOT_FETCHED)
+
+
+def tokenizer_folder(name: str) -> Path:
+    """Folder in the hub's cache with config.json and the tokenizer of a model, without its weights.
+
+    Raises:
+        UsageError: no such model, no access, offline.
+    """
+    return _download(name, "model", None, allow=TOKENIZER_FILES)
 
 
 def dataset_files(name: str, *, revision: str | None = None) -> Path:
@@ -51,6 +97,28 @@ def dataset_files(name: str, *, revision: str | None = None) -> Path:
         UsageError: no such dataset or revision, no access, offline and not cached.
     """
     return _download(name, "dataset", revision, allow=ROW_FILES)
+
+
+def _fetched_before(to: Path, name: str, kind: str | None, revision: str | None) -> JsonObject | None:
+    """What ``fetched.json`` says, where it is what is asked for and every file still has its size."""
+    note = to / "fetched.json"
+    if not note.is_file():
+        return None
+    said: JsonObject = json.loads(note.read_text())
+    files = said.pop("files", None)
+    same = said["name"] == name and kind in (None, said["kind"]) and revision in (None, said["revision"])
+    if not same or files is None or _wrong_files(to, files):
+        return None
+    return {**said, "path": str(to)}
+
+
+def _wrong_files(folder: Path, files: Mapping[str, int]) -> list[str]:
+    """Files that are missing or have another size."""
+
+    def is_right(path: Path, size: int) -> bool:
+        return path.is_file() and path.stat().st_size == size
+
+    return [name for name, size in files.items() if not is_right(folder / name, size)]
 
 
 def _find(name: str, kind: str | None, revision: str | None) -> tuple[str, str]:
@@ -71,6 +139,24 @@ def _find(name: str, kind: str | None, revision: str | None) -> tuple[str, str]:
             raise SeatrialError(f"{name}: the hub names no commit")
         return candidate, info.sha
     raise UsageError(f"{name}: no such model or dataset on the hub, or it is private; check the name and HF_TOKEN")
+
+
+def _plan(
+    name: str, kind: str, revision: str | None, *, ignore: Sequence[str] = (), to: Path | None = None
+) -> FetchPlan:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP client it is built on
+
+    try:
+        found = snapshot_download(
+            name, repo_type=kind, revision=revision, local_dir=to, ignore_patterns=list(ignore), dry_run=True
+        )
+    except (OSError, HTTPError) as error:
+        raise UsageError(_explanation(error, name, revision)) from error
+    return FetchPlan(
+        {file.filename: file.file_size or 0 for file in found},
+        sum(file.file_size or 0 for file in found if file.will_download),
+    )
 
 
 def _download(
@@ -109,7 +195,7 @@ def _explanation(error: Exception, name: str, revision: str | None) -> str:
         case errors.RevisionNotFoundError():
             return f"{name}: has no revision {revision}"
         case errors.RepositoryNotFoundError():
-            return f"{name}: no such dataset on the hub, or it is private; check the name and HF_TOKEN"
+            return f"{name}: no such name on the hub, or it is private; check the name and HF_TOKEN"
         case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
             return f"{name}: not in the local cache, and the hub is out of reach; pass a folder fetched elsewhere"
         case _:
