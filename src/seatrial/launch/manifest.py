@@ -1,0 +1,83 @@
+"""Kubernetes objects as YAML that a person can review: comments beside what surprises, and no text that changes type.
+
+Kubernetes reads YAML 1.1, in which ``no``, ``1:30`` and ``0x1f`` are not text. So all text that comes from a job is
+quoted, whatever it looks like.
+"""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+Object = dict[str, Any]
+"""A Kubernetes object or a part of one."""
+
+
+def text(value: object) -> str:
+    """Quoted."""
+    quoted: str = DoubleQuotedScalarString(str(value))
+    return quoted
+
+
+def literal(value: str) -> str:
+    """In an environment variable, command or argument, where Kubernetes replaces ``$(NAME)`` and ``$$``."""
+    return text(value.replace("$", "$$"))
+
+
+def block(value: str) -> str:
+    """Many lines, as they stand."""
+    lines: str = LiteralScalarString(value)
+    return lines
+
+
+def commented(fields: Mapping[str, Any], comments: Mapping[str, str]) -> Object:
+    """``fields``, with a comment above some of them."""
+    made = CommentedMap(fields)
+    for key, comment in comments.items():
+        made.yaml_set_comment_before_after_key(key, before=comment)
+    return made
+
+
+def commented_list(items: Iterable[tuple[Object, str]]) -> list[Object]:
+    """A list in which every item has a comment above it, unless that is empty."""
+    pairs = list(items)
+    made = CommentedSeq(item for item, _ in pairs)
+    for at, (_, comment) in enumerate(pairs):
+        if comment:
+            made.yaml_set_comment_before_after_key(at, before=comment)
+    return made
+
+
+def as_yaml(objects: Sequence[Object], *, heading: str) -> str:
+    """All objects as one file that begins with ``heading``, a comment."""
+    yaml = YAML()
+    yaml.width = 1_000_000  # a folded line is no longer one that can be searched for
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.explicit_start = True
+    whole = io.StringIO()
+    for line in heading.splitlines():
+        whole.write(f"# {line}".rstrip() + "\n")
+    for each in objects:
+        _indent_comments(each, 0)
+        yaml.dump(each, whole)
+    return whole.getvalue()
+
+
+def _indent_comments(value: Any, column: int) -> None:
+    """Give comments the column of what they stand above: ruamel asks for it, and only the whole object tells it."""
+    items: Iterable[tuple[Any, Any]]
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items, column = enumerate(value), column + 2
+    else:
+        return
+    if isinstance(value, CommentedMap | CommentedSeq):
+        for _, before, *_ in value.ca.items.values():
+            for token in before or ():
+                token.start_mark.column = column
+    for _, inner in items:
+        _indent_comments(inner, column if isinstance(inner, list) else column + 2)

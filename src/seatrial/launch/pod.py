@@ -1,0 +1,156 @@
+"""A node of a job as a pod: what Kubernetes' own Job and Kubeflow's two kinds have in common."""
+
+from collections.abc import Sequence
+
+from seatrial import errors
+from seatrial.launch.environment import environment
+from seatrial.launch.job import Job, node_command
+from seatrial.launch.manifest import Object, commented, commented_list, literal, text
+from seatrial.launch.volumes import CONFIG, labels, volume_mounts, volumes
+
+PORT = 29500
+"""Where nodes meet. A pod has an address of its own, and with it all ports."""
+
+GROUP = 1000
+"""Of the user that seatrial's image runs as, to whom volumes are made writable."""
+
+_VERDICTS = ("accept", "bench", "drill", "eval")
+"""Verbs whose exit code may be a verdict."""
+
+
+def final_codes(job: Job) -> list[int]:
+    """Exit codes that a new start does not change: verdicts, wrong settings, broken data, and what can never be."""
+    verdicts = (errors.EXIT_VERDICT_FAIL, errors.EXIT_INCONCLUSIVE) if job.verb in _VERDICTS else ()
+    never = (errors.UsageError, errors.IntegrityError, errors.ImpossibleConfiguration)
+    return sorted([*verdicts, *(error.exit_code for error in never)])
+
+
+def metadata(job: Job) -> Object:
+    """Of the object that is the job itself. Kueue starts it when there is room for all of its pods."""
+    queue = {"kueue.x-k8s.io/queue-name": text(job.kubernetes.queue)} if job.kubernetes.queue is not None else {}
+    return {"name": job.name, "namespace": job.kubernetes.namespace, "labels": {**labels(job), **queue}}
+
+
+def deadline_seconds(job: Job) -> int:
+    """Kubernetes counts from the first start of a job to its end, all restarts between them included."""
+    return max(1, round(job.time_limit_hours * 3600))
+
+
+def pod_template(
+    job: Job,
+    config_text: str | None,
+    excluded: Sequence[str],
+    *,
+    container: str,
+    place: Sequence[tuple[Object, str]],
+    pod: Object,
+) -> Object:
+    """Of every node.
+
+    Args:
+        container: its name, by which Kubeflow's controllers find it.
+        place: the variables that say which node it is, with a comment each.
+        pod: further fields of the pod.
+
+    Raises:
+        SettingsError: there is no image, or a mount cannot be had.
+    """
+    if job.image is None:
+        raise errors.SettingsError(
+            "job.image is not set, and a pod is made from one: name an image with seatrial in it"
+        )
+    settings = job.kubernetes
+    spec: Object = {
+        **pod,
+        "terminationGracePeriodSeconds": job.grace_seconds,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": settings.service_account is not None,
+        **({"serviceAccountName": settings.service_account} if settings.service_account is not None else {}),
+        **({"imagePullSecrets": [{"name": settings.image_pull_secret}]} if settings.image_pull_secret else {}),
+        "securityContext": {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"},
+        **_scheduling(job, excluded),
+        "containers": [_container(job, job.image, config_text, container, place)],
+        "volumes": volumes(job, config_text),
+    }
+    comments = {
+        "terminationGracePeriodSeconds": "from the request to stop, which a training saves at, to the kill",
+        "enableServiceLinks": "every Service of the namespace would add variables",
+        "securityContext": "volumes are writable for the image's user",
+    }
+    return {"metadata": _pod_metadata(job), "spec": commented(spec, comments)}
+
+
+def _pod_metadata(job: Job) -> Object:
+    near = job.kubernetes.topology if job.kubernetes.queue is not None else None
+    annotations = {"kueue.x-k8s.io/podset-preferred-topology": text(near)} if near is not None else {}
+    return {"labels": labels(job), **({"annotations": annotations} if annotations else {})}
+
+
+def _container(job: Job, image: str, config_text: str | None, name: str, place: Sequence[tuple[Object, str]]) -> Object:
+    command = node_command(job, python="python", config=str(CONFIG) if config_text is not None else None)
+    own = [({"name": each.name, "value": literal(each.value)}, each.reason) for each in environment(job)]
+    secret = job.kubernetes.secret
+    secrets = [
+        ({"name": each, "valueFrom": {"secretKeyRef": {"name": secret, "key": each}}}, "") for each in job.secrets
+    ]
+    return {
+        "name": name,
+        "image": text(image),
+        "command": [literal(word) for word in command],
+        "workingDir": text(job.workdir),
+        "env": commented_list([*place, *own, *secrets]),
+        "resources": _resources(job),
+        "securityContext": _security(job),
+        "volumeMounts": volume_mounts(job, config_text),
+    }
+
+
+def _resources(job: Job) -> Object:
+    devices = {"nvidia.com/gpu": text(job.gpus_per_node)} if job.gpus_per_node else {}
+    if _has_infiniband(job):
+        devices |= {name: text(count) for name, count in job.kubernetes.rdma.items()}
+    memory = {"memory": f"{job.memory_gib}Gi"} if job.memory_gib is not None else {}
+    cpus = {"cpu": text(job.cpus_per_node)} if job.cpus_per_node is not None else {}
+    return {"requests": {**cpus, **memory, **devices}, "limits": {**memory, **devices}}
+
+
+def _has_infiniband(job: Job) -> bool:
+    return job.fabric == "infiniband" and job.nodes > 1 and job.gpus_per_node > 0
+
+
+def _security(job: Job) -> Object:
+    """InfiniBand pins memory. A capability that is added reaches only processes of root, and Kubernetes has no ulimit:
+    containerd leaves 8 MiB, and NCCL would fall back to TCP."""
+    if not _has_infiniband(job):
+        return {"allowPrivilegeEscalation": False}
+    if not job.kubernetes.rdma:
+        all_devices = {"privileged": True, "runAsUser": 0}
+        return commented(
+            all_devices, {"privileged": "for /dev/infiniband; not needed where job.kubernetes.rdma is set"}
+        )
+    fields: Object = {"allowPrivilegeEscalation": False, "runAsUser": 0, "capabilities": {"add": ["IPC_LOCK"]}}
+    return commented(fields, {"runAsUser": "IPC_LOCK, to pin memory for InfiniBand, has an effect for root alone"})
+
+
+def _scheduling(job: Job, excluded: Sequence[str]) -> Object:
+    affinity: Object = {}
+    if excluded:
+        term = {
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [text(node)]} for node in excluded]
+        }
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        affinity["nodeAffinity"] = commented(
+            required, {"requiredDuringSchedulingIgnoredDuringExecution": "nodes that failed acceptance"}
+        )
+    selector = {"labelSelector": {"matchLabels": labels(job)}}
+    if job.nodes > 1:
+        apart = [{**selector, "topologyKey": "kubernetes.io/hostname"}]
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": apart}
+    if job.nodes > 1 and job.kubernetes.topology is not None and job.kubernetes.queue is None:
+        near = {"weight": 100, "podAffinityTerm": {**selector, "topologyKey": text(job.kubernetes.topology)}}
+        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [near]}
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    return {
+        **({"affinity": affinity} if affinity else {}),
+        **({"tolerations": tolerations} if job.gpus_per_node else {}),
+    }
