@@ -148,3 +148,11 @@ def test_two_nodes_save_when_one_is_asked_and_go_on_to_the_end(config: Path) -> 
     outcome = run.read_outcome()
     assert outcome is not None
     assert (codes, outcome["status"]) == ([0, 0], "done"), outcome
+
+
+def test_a_mistake_is_not_tried_again(config: Path) -> None:
+    """The directory belongs to a run with other settings: ranks say so, and nobody starts them again."""
+    with node("train", str(config), "optimizer.steps=70") as process:
+        assert process.wait(60) == 2
+        assert process.stderr is not None
+        assert "starting again" not in process.stderr.read()

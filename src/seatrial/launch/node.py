@@ -1,7 +1,7 @@
 """What runs on every node, once, whatever the target: ``python -m seatrial.launch.node VERB [CONFIG] [ARGUMENT...]``.
 
 It starts what the verb needs on this node, passes requests to stop on, starts a training that failed again, and ends
-with the code that the training itself gave (75: saved, please requeue), which torchrun would have made a 1 of.
+with the code that the training itself gave (75: saved, please requeue).
 
 Which node this is stands in torchrun's own variables, ``seatrial.launch.job.NODE_VARIABLES``. Without them it is the
 only one.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from seatrial.dist.elastic import ENVIRONMENT, RENDEZVOUS
 from seatrial.errors import EXIT_INCONCLUSIVE, EXIT_VERDICT_FAIL, Preempted, SeatrialError, UsageError
+from seatrial.launch.ranks import TELLING
 from seatrial.records import JsonObject
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings, load_settings
@@ -190,7 +191,7 @@ def torchrun(node: Node, environment: Mapping[str, str], *, grace_seconds: int =
     start = [
         sys.executable,
         "-m",
-        "torch.distributed.run",
+        "seatrial.launch.ranks",
         f"--nproc-per-node={node.processes}",
         f"--shutdown-timeout={grace_seconds}",
         "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",  # Slurm sends them to every process of a step
@@ -244,9 +245,12 @@ def _plain_code(ended: int, *, asked: bool) -> int:
 
 
 def _true_code(run: RunDir, ended: int, before: JsonObject | None, *, asked: bool) -> int:
-    """What the run directory says, once it says it: the first rank may be on another node, and end after ours."""
-    if ended == 0:
-        return 0
+    """What our ranks said; where that was only that they failed, what the run directory says, once it says it.
+
+    The first rank may be on another node, and end after ours.
+    """
+    if ended == 0 or ended in TELLING:
+        return ended
     deadline = time.monotonic() + OUTCOME_SECONDS
     while (outcome := run.read_outcome()) in (None, before) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
