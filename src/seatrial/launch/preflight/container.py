@@ -1,0 +1,45 @@
+"""The image of a job: whether Docker has it, or its registry gives it to us."""
+
+from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed, skipped
+from seatrial.shell import Output
+
+SERVER = ("docker", "version", "--format={{.Server.Version}}")
+
+
+def local_image(image: str) -> tuple[str, ...]:
+    return ("docker", "image", "inspect", "--format={{.Id}}", image)
+
+
+def remote_image(image: str) -> tuple[str, ...]:
+    """Asks the registry for the manifest alone, with the login that Docker has. Needs no daemon."""
+    return ("docker", "manifest", "inspect", image)
+
+
+def judge_server(answer: Output) -> Finding:
+    if answer.ok:
+        return passed("docker", f"answers, {answer.stdout.strip()}")
+    remedy = "start its daemon (`systemctl start docker`), or let this user talk to it (group docker)"
+    return failed("docker", _said(answer), "install Docker" if answer.returncode is None else remedy)
+
+
+def judge_image(image: str, local: Output | None, remote: Output) -> Finding:
+    """``local`` None: what this machine has does not matter, since the nodes pull it."""
+    what = f"image {image}"
+    if local is not None and local.ok:
+        return passed(what, f"is here, {local.stdout.strip()}")
+    if remote.ok:
+        return passed(what, "its registry has it")
+    if remote.returncode is None:
+        return skipped(what, f"cannot be asked: {_said(remote)}", "a wrong name shows as ErrImagePull")
+    said = _said(remote)
+    if "manifest unknown" in said or "no such manifest" in said:
+        return failed(what, "its registry has no such tag", "push it, or correct job.image")
+    if "denied" in said or "unauthorized" in said:
+        remedy = "`docker login` here; on Kubernetes set job.kubernetes.image_pull_secret"
+        return (doubtful if local is None else failed)(what, f"its registry refuses us: {said}", remedy)
+    return skipped(what, f"cannot be asked: {said}", "a wrong name shows as ErrImagePull")
+
+
+def _said(answer: Output) -> str:
+    lines = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"{answer.argv[0]} ended with {answer.returncode}"
