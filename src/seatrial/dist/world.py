@@ -1,19 +1,27 @@
 """Who we are among the processes of a run."""
 
 import os
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from seatrial.dist.orphan import die_with_launcher
 from seatrial.dist.watchdog.sight import record_collectives
+from seatrial.errors import Preempted
+
+_LEAVE_SECONDS = 60.0
+"""How long the first rank stays for the others at the end: each only has to read what was told last."""
+
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -51,24 +59,66 @@ def joined_world(*, timeout_seconds: float, run: Path | None = None) -> Iterator
         backend = "gloo"
     die_with_launcher()
     timeout = timedelta(seconds=timeout_seconds)
-    dist.init_process_group(backend, store=_store(timeout), rank=rank, world_size=size, timeout=timeout)
-    try:
-        yield World(rank, size, device, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
-    finally:
-        dist.destroy_process_group()
+    store = _store(rank, size, timeout)
+    with _until_all_have_left(store, rank, size):
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        try:
+            yield World(rank, size, device, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+        finally:
+            dist.destroy_process_group()
 
 
-def _store(timeout: timedelta) -> Store:
-    """Where ranks find each other: torchrun's store, under a name of this restart alone.
+def _store(rank: int, size: int, timeout: timedelta) -> Store:
+    """Where ranks find each other, and tell each other of their checkpoints: it lives in the first rank's process.
 
-    torchrun may keep one store over all restarts, and torch 2.13 puts nothing before its keys: a rank that restarts
-    sooner than its peer then reads the address of the peer that died, and never connects. Where the first rank hosts a
-    store of its own, that is new each time; and elastic nodes count their restarts each for itself.
+    torchrun's own store, which its workers are given, lives in torchrun: a torchrun that is stopped, or slow, would
+    hold up every save. So it is only asked where the first rank's is. It may be kept over all restarts, and torch puts
+    nothing before its keys: the address goes under a name of this restart alone, or a rank that restarts sooner than
+    the first one would read that of a process that died. Elsewhere (nodes that come and go, no torchrun) the first
+    rank hosts a store anyway, which is new each time.
     """
-    if "MASTER_ADDR" not in os.environ:
+    if size == 1:
         return HashStore()
     store: Store
     store, _, _ = next(rendezvous("env://", timeout=timeout))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return store
-    return PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    meeting = PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    if rank == 0:
+        host = _own_address(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        own = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        meeting.set("first-rank", f"{host} {own.port}")
+        return own
+    host, port = meeting.get("first-rank").decode().split()
+    return TCPStore(host, int(port), is_master=False, timeout=timeout)
+
+
+def _own_address(master: str, port: int) -> str:
+    """Where other nodes reach this process.
+
+    They reach ``master``, and as a rule that is our own host, whose name will do. Where it is not, which nodes that
+    meet anew may come to, it is the address that ``master`` sees us under.
+    """
+    with socket.create_connection((master, port)) as connection:
+        ours, theirs = connection.getsockname()[0], connection.getpeername()[0]
+    return master if ours == theirs or theirs.startswith("127.") else str(ours)
+
+
+@contextmanager
+def _until_all_have_left(store: Store, rank: int, size: int) -> Iterator[None]:
+    """The first rank's process is the store: it ends last, unless something went wrong, when nobody may ever leave."""
+    try:
+        yield
+    except Preempted:
+        _leave(store, rank, size)
+        raise
+    _leave(store, rank, size)
+
+
+def _leave(store: Store, rank: int, size: int) -> None:
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    with suppress(RuntimeError):  # the first rank did not wait for us, and had its reason
+        left = store.add("left", 1)
+        while rank == 0 and left < size and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            left = store.add("left", 0)

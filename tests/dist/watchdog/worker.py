@@ -1,6 +1,7 @@
 """A training without a model: steps that end in a collective, under watch. Faults come as signals."""
 
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -37,11 +38,13 @@ def main(folder: Path, hang_seconds: float, timeout_seconds: float = 600.0) -> N
 
 def _begin(run: RunDir, world: World) -> int:
     attempt = torch.zeros(1, dtype=torch.int64)
+    pids = [0] * world.size
+    dist.all_gather_object(pids, os.getpid())
     if world.is_first:
         run.prepare()
         run.outcome.unlink(missing_ok=True)
         attempt[0] = 1 + sum(event["event"] == "start" for event in run.read_events())
-        run.event("start", attempt=int(attempt), world_size=world.size)
+        run.event("start", attempt=int(attempt), world_size=world.size, pids=pids)
     dist.broadcast(attempt, src=0)
     return int(attempt)
 

@@ -2,13 +2,16 @@
 
 import json
 import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from seatrial.dist.watchdog.verdict import RankView
+from seatrial.dist.watchdog.ending import strength
+from seatrial.dist.watchdog.verdict import SILENT_SECONDS, RankView
+from seatrial.errors import SeatrialError
 from seatrial.records import JsonObject
 from seatrial.rundir import RunDir
 
@@ -18,7 +21,10 @@ TELL_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class NodeReport:
-    """``finding``: what this node has concluded; it is ending its ranks, and so should the others. ``what`` it was."""
+    """``finding``: what this node has concluded; it is ending its ranks, and so should the others.
+
+    ``what`` it was, which of its ``ranks`` are to blame, and what a rank's error ends the run with.
+    """
 
     generation: str
     host: str
@@ -26,6 +32,13 @@ class NodeReport:
     views: tuple[RankView, ...]
     finding: str = ""
     what: str = ""
+    ranks: tuple[int, ...] = ()
+    exit_code: int = SeatrialError.exit_code
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether its ranks had not ended when it told this; ones that it has not seen yet had not."""
+        return not self.finding and (not self.views or any(view.is_under_way for view in self.views))
 
 
 def tell(run: Path, node: int, report: NodeReport) -> None:
@@ -42,7 +55,7 @@ def read_report(text: str) -> NodeReport | None:
     try:
         content: JsonObject = json.loads(text)
         views = tuple(RankView(**view) for view in content.pop("views"))
-        return NodeReport(views=views, **content)
+        return NodeReport(views=views, ranks=tuple(content.pop("ranks")), **content)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -53,11 +66,14 @@ class OtherNodes:
     def __init__(self, run: Path, node: int, nodes: int, generation: str) -> None:
         self._run, self._generation = run, generation
         self._others = [other for other in range(nodes) if other != node]
-        self._began = time.monotonic()
         self._heard: dict[int, tuple[float, NodeReport]] = {}
+        self._read = self._reading_since = float("-inf")
 
     def read(self) -> None:
         """Look at all files; that of an earlier attempt says nothing."""
+        now = time.monotonic()
+        if now - self._read > 2 * TELL_SECONDS:
+            self._reading_since = now  # what was told meanwhile we did not hear
         for node in self._others:
             with suppress(OSError):
                 report = read_report(RunDir(self._run).node_report(node).read_text())
@@ -65,17 +81,48 @@ class OtherNodes:
                     continue
                 if node not in self._heard or self._heard[node][1].number != report.number:
                     self._heard[node] = time.monotonic(), report
+        self._read = time.monotonic()
 
     @property
     def views(self) -> list[RankView]:
         """Ranks of other nodes, as much later as their node has been silent."""
         return merge(dict(self._heard), time.monotonic())
 
+    def views_of(self, node: int) -> tuple[RankView, ...]:
+        """As the node told last."""
+        return self._heard[node][1].views if node in self._heard else ()
+
     @property
     def concluded(self) -> NodeReport | None:
-        """Of a node that has, one that knows a cause before one that saw a rank fail, perhaps for want of another."""
-        reports = [report for _, report in self._heard.values() if report.finding]
-        return min(reports, key=lambda report: report.what == "failed", default=None)
+        """Of a node that has, one that knows the cause before one that knows what became of it."""
+        reports = [report for _, report in list(self._heard.values()) if report.finding]
+        return min(reports, key=lambda report: strength(report.what), default=None)
+
+    def has_concluded(self, node: int) -> bool:
+        return node in self._heard and bool(self._heard[node][1].finding)
+
+    def is_under_way(self, node: int) -> bool:
+        """By what it told last; also of a node that never told anything."""
+        return node not in self._heard or self._heard[node][1].is_under_way
+
+    def silent(self) -> dict[int, float]:
+        """Nodes that told nothing new for too long while we looked, and for how many seconds."""
+        quiet = {
+            node: self._read - max(self._heard[node][0] if node in self._heard else 0.0, self._reading_since)
+            for node in self._others
+        }
+        return {node: seconds for node, seconds in quiet.items() if seconds > SILENT_SECONDS}
+
+    def heard_since(self, then: float) -> bool:
+        """Whether every other node has told something, or had ended before. ``then``: monotonic seconds."""
+        return all(
+            not self.is_under_way(node) or (node in self._heard and self._heard[node][0] > then)
+            for node in self._others
+        )  # fmt: skip
+
+    def have_ended(self) -> bool:
+        """Whether no other node has more to tell."""
+        return not any(map(self.is_under_way, self._others))
 
 
 def merge(heard: Mapping[int, tuple[float, NodeReport]], now: float) -> list[RankView]:
@@ -87,5 +134,8 @@ def merge(heard: Mapping[int, tuple[float, NodeReport]], now: float) -> list[Ran
     ]
 
 
-def lowest_rank(views: Sequence[RankView]) -> int:
-    return min((view.rank for view in views), default=-1)
+def within(seconds: float, act: Callable[[], object]) -> None:
+    """Do it, but never wait longer for the file server of the run directory."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)

@@ -40,6 +40,11 @@ def record_collectives(run: Path) -> None:
         os.environ.setdefault(name, value)
 
 
+def forget_collectives(run: Path, rank: int) -> None:
+    """What NCCL wrote down in an earlier attempt."""
+    Path(f"{recorder_prefix(run)}{rank}").unlink(missing_ok=True)
+
+
 def process_state(pid: int) -> str:
     """The kernel's letter: R, S, D (waits in the kernel), T (stopped); empty when it has ended."""
     try:

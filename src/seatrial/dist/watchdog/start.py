@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import platform
+import secrets
 import subprocess
 import sys
 import threading
@@ -11,11 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch.distributed as dist
+
 from seatrial.dist.heartbeat import Heartbeat, opened_heartbeat
 from seatrial.dist.orphan import launcher
-from seatrial.dist.watchdog.farewell import forget_error, leave_error
+from seatrial.dist.watchdog.farewell import leave_error
 from seatrial.dist.watchdog.process import Watched
-from seatrial.dist.watchdog.sight import STACK_SIGNAL, stack_file
+from seatrial.dist.watchdog.sight import STACK_SIGNAL, forget_collectives, stack_file
 from seatrial.dist.world import World
 from seatrial.errors import Preempted
 
@@ -26,12 +29,13 @@ _CLOSE_SECONDS = 1.0
 @contextmanager
 def watched_rank(run: Path, world: World, *, attempt: int, hang_seconds: float) -> Iterator[Heartbeat]:
     """All ranks enter; the first of each node starts its watchdog. What ends the block is this rank's last word."""
-    heartbeat_of = opened_heartbeat(run, world.rank, world.size, str(attempt), platform.node())
+    generation = _generation(attempt)
+    forget_collectives(run, world.rank)
+    heartbeat_of = opened_heartbeat(run, world.rank, world.size, generation, platform.node())
     with heartbeat_of as memory, _writing_stacks(stack_file(run, world.rank)):
-        forget_error(run, world.rank)
         heartbeat = Heartbeat(memory)
         heartbeat.phase("start")
-        watchdog = Watchdog(_whom(run, world, attempt, hang_seconds)) if _is_first_of_node() else None
+        watchdog = Watchdog(_whom(run, world, attempt, generation, hang_seconds)) if _is_first_of_node() else None
         with _pulse(Heartbeat(memory, "pulse"), watchdog):
             try:
                 yield heartbeat
@@ -40,7 +44,7 @@ def watched_rank(run: Path, world: World, *, attempt: int, hang_seconds: float) 
                 heartbeat.phase("done")
                 raise
             except BaseException as error:
-                leave_error(run, world.rank, error)
+                leave_error(run, generation, world.rank, error)
                 heartbeat.phase("failed")
                 raise
             finally:
@@ -83,12 +87,24 @@ class Watchdog:
         return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
-def _whom(run: Path, world: World, attempt: int, hang_seconds: float) -> Watched:
+def _generation(attempt: int) -> str:
+    """One name for all ranks that train together, which no other attempt has, nor another run in the same place.
+
+    Collective. Of 16 bytes, as much as a heartbeat has room for.
+    """
+    token = [f"{attempt % 10**7}-{secrets.token_hex(4)}"]
+    dist.broadcast_object_list(token, src=0)
+    return token[0]
+
+
+def _whom(run: Path, world: World, attempt: int, generation: str, hang_seconds: float) -> Watched:
     return Watched(
         run=run.resolve(),
         attempt=attempt,
+        generation=generation,
         first=world.rank,
         count=world.local_size,
+        pid=os.getpid(),
         node=int(os.environ.get("GROUP_RANK", 0)),
         nodes=int(os.environ.get("GROUP_WORLD_SIZE", 1)),
         host=platform.node(),

@@ -84,6 +84,10 @@ class RankView:
         return self.has_ended and self.phase not in LAST_WORDS
 
     @property
+    def is_under_way(self) -> bool:
+        return not self.has_ended and self.phase not in LAST_WORDS
+
+    @property
     def is_stopped(self) -> bool:
         return self.state == "T"
 
@@ -151,7 +155,7 @@ def find_stall(views: Sequence[RankView], median_step_seconds: float | None, han
     A rank in a phase that may take long (a save, an evaluation) is not late because others wait for it, and those that
     wait are not late at all. A stopped process gets further in no phase: for it the limit is that of a step.
     """
-    here = [view for view in views if view.phase not in LAST_WORDS and not view.has_ended]
+    here = [view for view in views if view.is_under_way]
     if not here:
         return None
     late = who_is_late(here)
