@@ -61,7 +61,14 @@ class KubernetesSettings(Frozen):
     secret: Name = Field("seatrial", description="the Secret that holds job.secrets, by the same names")
     service_account: Name | None = None
     image_pull_secret: Name | None = None
-    runtime: Name = Field("torch-distributed", description="the ClusterTrainingRuntime of a TrainJob")
+    rdma: dict[Line, Positive] = Field(
+        default_factory=dict,
+        description="what hands InfiniBand devices to a pod, as the cluster's device plugin names it, such as "
+        "{rdma/ib: 8}; none: pods are privileged where job.fabric is infiniband",
+    )
+    topology: Line | None = Field(
+        None, description="a label of nodes; those for which it is the same are near each other, and preferred"
+    )
 
 
 class SkypilotSettings(Frozen):
