@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seatrial.errors import SettingsError, UsageError
-from seatrial.launch.node import Node, find_node, plan_work, torchrun
+from seatrial.launch.node import Node, code_for_scheduler, find_node, plan_work, torchrun
 from seatrial.rundir import RunDir
 from tests.small import settings_for, write_config, write_model, write_rows
 
@@ -89,6 +89,12 @@ def test_wrong_settings_are_refused_before_torchrun(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("run: {dri: x}\n")
     with pytest.raises(SettingsError, match=r"did you mean run\.dir"):
         plan_work("train", [str(tmp_path / "wrong.yaml")], Node(), {})
+
+
+def test_a_scheduler_that_knows_one_code_is_told_it() -> None:
+    told = {"SEATRIAL_RETRY_CODE": "138"}
+    assert [code_for_scheduler(code, told) for code in (0, 2, 70, 75, 76, 78, 137)] == [0, 2, 138, 138, 76, 78, 137]
+    assert code_for_scheduler(75, {}) == 75
 
 
 def node(*arguments: str, **environment: str) -> "subprocess.Popen[str]":

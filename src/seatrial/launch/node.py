@@ -78,12 +78,27 @@ class Work:
     hidden_codes: tuple[int, ...] = ()
 
 
+RETRY_CODE = "SEATRIAL_RETRY_CODE"
+"""The variable with the one exit code that a scheduler takes for "start it again", where that is not for us to say."""
+
+
 def main() -> None:
     try:
-        sys.exit(run_node(sys.argv[1:], os.environ))
+        code = run_node(sys.argv[1:], os.environ)
     except SeatrialError as error:
         _say(f"error: {error}")
-        sys.exit(error.exit_code)
+        code = error.exit_code
+    sys.exit(code_for_scheduler(code, os.environ))
+
+
+def code_for_scheduler(code: int, environment: Mapping[str, str]) -> int:
+    """``code``, or where it may be started again the one that the scheduler knows.
+
+    Raises:
+        UsageError: that is no number.
+    """
+    again = code in (Preempted.exit_code, SeatrialError.exit_code) and RETRY_CODE in environment
+    return _number(environment, RETRY_CODE) if again else code
 
 
 def run_node(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
