@@ -7,9 +7,9 @@ all meet when the new pod is there.
 
 from seatrial.errors import Preempted
 from seatrial.launch.job import Job, Rendered
-from seatrial.launch.kubectl import kubectl
-from seatrial.launch.manifest import Object, as_yaml, commented, commented_list, text
-from seatrial.launch.pod import PORT, deadline_seconds, final_codes, metadata, pod_template
+from seatrial.launch.kubectl import for_kubectl
+from seatrial.launch.manifest import Object, commented, commented_list, text
+from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, final_codes, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map, labels
 
 _CONTAINER = "seatrial"
@@ -27,23 +27,7 @@ def render_kubernetes(job: Job, config_text: str | None, excluded: tuple[str, ..
         SettingsError: Kubernetes cannot do what the job says; in one line.
     """
     needs = [*claims(job), _service(job), *([config_map(job, config_text)] if config_text is not None else [])]
-    return rendered(job, [_job(job, config_text, excluded)], needs)
-
-
-def rendered(job: Job, objects: list[Object], needs: list[Object]) -> Rendered:
-    """Two files: ``objects`` are new, and ``needs`` may be there already."""
-    file, needed = f"{job.name}.yaml", f"{job.name}-needs.yaml"
-    what = f"{job.nodes} x {job.gpus_per_node} GPUs" if job.gpus_per_node else f"{job.nodes} nodes without GPUs"
-    return Rendered(
-        files=(
-            (file, as_yaml(objects, heading=f"{job.name}: seatrial {job.verb} on {what}")),
-            (needed, as_yaml(needs, heading=f"What {job.name} needs; it may be there already")),
-        ),
-        submit=(
-            tuple(kubectl(job, "apply", "-f", needed)),
-            tuple(kubectl(job, "create", "-f", file)),  # what runs is never changed
-        ),
-    )
+    return for_kubectl(job, [_job(job, config_text, excluded)], needs)
 
 
 def _job(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object:
@@ -61,7 +45,7 @@ def _job(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object
         job,
         config_text,
         excluded,
-        container=_CONTAINER,
+        container={"name": _CONTAINER},
         place=_place(job),
         pod={"restartPolicy": "Never", "subdomain": job.name},
     )
@@ -73,13 +57,12 @@ def _job(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object
         "maxFailedIndexes": 0,
         "activeDeadlineSeconds": deadline_seconds(job),
         "podFailurePolicy": {"rules": rules},
-        **({"successPolicy": {"rules": [{"succeededIndexes": text("0")}]}} if job.verb != "command" else {}),
+        **success_policy(job),
         "template": template,
     }
     comments = {
         "backoffLimitPerIndex": "job.retries, of each pod",
-        "activeDeadlineSeconds": "job.time_limit_hours, restarts included; then all pods are asked to stop, and save",
-        "successPolicy": "the first node ends last; a pod that is lost after that would wait for nobody",
+        "activeDeadlineSeconds": DEADLINE,
     }
     return {
         "apiVersion": "batch/v1",

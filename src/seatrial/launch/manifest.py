@@ -57,6 +57,7 @@ def as_yaml(objects: Sequence[Object], *, heading: str) -> str:
     yaml.width = 1_000_000  # a folded line is no longer one that can be searched for
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.explicit_start = True
+    yaml.representer.ignore_aliases = lambda _: True
     whole = io.StringIO()
     for line in heading.splitlines():
         whole.write(f"# {line}".rstrip() + "\n")

@@ -31,9 +31,22 @@ def metadata(job: Job) -> Object:
     return {"name": job.name, "namespace": job.kubernetes.namespace, "labels": {**labels(job), **queue}}
 
 
+DEADLINE = "job.time_limit_hours, restarts included; then all pods are asked to stop, and save"
+
+
 def deadline_seconds(job: Job) -> int:
     """Kubernetes counts from the first start of a job to its end, all restarts between them included."""
     return max(1, round(job.time_limit_hours * 3600))
+
+
+def success_policy(job: Job) -> Object:
+    """A field of a Job. A command is every node's own; all else has ended when the first node has, and a pod that is
+    lost after that would be started again to wait for nobody."""
+    if job.verb == "command":
+        return {}
+    return {
+        "successPolicy": {"rules": commented_list([({"succeededIndexes": text("0")}, "the first node's end is all")])}
+    }
 
 
 def pod_template(
@@ -41,14 +54,14 @@ def pod_template(
     config_text: str | None,
     excluded: Sequence[str],
     *,
-    container: str,
+    container: Object,
     place: Sequence[tuple[Object, str]],
     pod: Object,
 ) -> Object:
     """Of every node.
 
     Args:
-        container: its name, by which Kubeflow's controllers find it.
+        container: its first fields: the name, by which Kubeflow's controllers find it.
         place: the variables that say which node it is, with a comment each.
         pod: further fields of the pod.
 
@@ -86,7 +99,9 @@ def _pod_metadata(job: Job) -> Object:
     return {"labels": labels(job), **({"annotations": annotations} if annotations else {})}
 
 
-def _container(job: Job, image: str, config_text: str | None, name: str, place: Sequence[tuple[Object, str]]) -> Object:
+def _container(
+    job: Job, image: str, config_text: str | None, fields: Object, place: Sequence[tuple[Object, str]]
+) -> Object:
     command = node_command(job, python="python", config=str(CONFIG) if config_text is not None else None)
     own = [({"name": each.name, "value": literal(each.value)}, each.reason) for each in environment(job)]
     secret = job.kubernetes.secret
@@ -94,7 +109,7 @@ def _container(job: Job, image: str, config_text: str | None, name: str, place: 
         ({"name": each, "valueFrom": {"secretKeyRef": {"name": secret, "key": each}}}, "") for each in job.secrets
     ]
     return {
-        "name": name,
+        **fields,
         "image": text(image),
         "command": [literal(word) for word in command],
         "workingDir": text(job.workdir),
