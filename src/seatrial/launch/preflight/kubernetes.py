@@ -80,11 +80,11 @@ def judge(job: Job, target: str, answers: Mapping[str, Output]) -> Iterator[Find
 
 def judge_permission(job: Job, target: str, answer: Output) -> Finding:
     what, namespace = f"create {RESOURCES[target]}", job.kubernetes.namespace
-    if answer.stdout.strip().startswith("yes"):
-        return passed(what, f"allowed in namespace {namespace}")
-    if "doesn't have a resource type" in answer.stderr:
+    if "doesn't have a resource type" in answer.stderr:  # and 'yes' all the same
         remedy = "have Kubeflow's operator installed, or launch on kubernetes, which needs none"
         return failed(what, "the cluster does not know this kind", remedy)
+    if answer.stdout.strip().startswith("yes"):
+        return passed(what, f"allowed in namespace {namespace}")
     remedy = f"ask for a role that may, or set job.kubernetes.namespace (`kubectl auth can-i --list -n {namespace}`)"
     return failed(what, f"not allowed in namespace {namespace}", remedy)
 
