@@ -6,6 +6,7 @@ Nothing sets NCCL_TOPO_FILE: a file of another machine's topology is worse than 
 from dataclasses import dataclass
 
 from seatrial.launch.job import Job
+from seatrial.launch.preflight.node import NEEDS_VARIABLE, Needs
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ def environment(job: Job) -> tuple[Variable, ...]:
         Variable("PYTHONUNBUFFERED", "1", "a process that is killed has written all that it said"),
         *(_nccl(job) if job.gpus_per_node else ()),
         *_threads(job),
+        Variable(NEEDS_VARIABLE, Needs.of(job).model_dump_json(exclude_none=True), "looked for before ranks start"),
     ]
     own = [Variable(name, value, "job.environment") for name, value in job.environment.items()]
     return (*(variable for variable in chosen if variable.name not in job.environment), *own)

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from seatrial.dist.elastic import ENVIRONMENT, RENDEZVOUS
 from seatrial.errors import EXIT_INCONCLUSIVE, EXIT_VERDICT_FAIL, Preempted, SeatrialError, UsageError
+from seatrial.launch.preflight.finding import as_text
+from seatrial.launch.preflight.node import check_node, refuse_node
 from seatrial.launch.ranks import TELLING
-from seatrial.records import JsonObject
+from seatrial.records import JsonObject, Verdict
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings, load_settings
 from seatrial.stop import StopRequest, stop_requests
@@ -106,6 +108,7 @@ def run_node(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
     Raises:
         UsageError: no verb, settings that are wrong, or only some of torchrun's variables.
+        SeatrialError: this node lacks what the job needs.
     """
     if not arguments:
         raise UsageError("no verb: expected one such as train; see `seatrial launch --help`")
@@ -114,6 +117,10 @@ def run_node(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     if work is None:
         _say(f"node {node.rank}: {arguments[0]} runs on the first node alone")
         return 0
+    findings = check_node(environment)
+    refuse_node(findings)
+    if doubts := [finding for finding in findings if finding.verdict is not Verdict.PASS]:
+        _say(f"node {node.rank}: {as_text(doubts)}")
     with stop_requests() as stop:
         for left in reversed(range(work.restarts + 1)):
             code = _run_once(work, stop)

@@ -38,19 +38,17 @@ def test_a_node_that_was_told_nothing_is_not_looked_at() -> None:
 
 
 def test_needs_survive_the_way_to_the_node() -> None:
-    needs = Needs.of(
-        job(mounts=[{"path": "/mnt/data"}, {"path": "/scratch", "kind": "scratch"}], run_dir="runs/a"), container=True
-    )
+    needs = Needs.of(job(mounts=[{"path": "/mnt/data"}, {"path": "/scratch", "kind": "scratch"}], run_dir="runs/a"))
     assert Needs.model_validate_json(needs.model_dump_json()) == needs
     assert needs.run_dir == Path("/mnt/data/work/runs/a")
     assert (needs.gpus, needs.shm_gib) == (8, 64)
-    assert Needs.of(job(verb="accept"), container=False).shm_gib is None
+    assert Needs.of(job(venv="/mnt/data/venv")).shm_gib is None
+    assert Needs.of(job(verb="accept")).gpus == 0
 
 
 def test_a_sound_node(tmp_path: Path) -> None:
     needs = Needs.of(
-        job(gpus_per_node=0, processes_per_node=2, mounts=[{"path": tmp_path}], run_dir=tmp_path / "runs" / "new"),
-        container=False,
+        job(gpus_per_node=0, processes_per_node=2, mounts=[{"path": tmp_path}], run_dir=tmp_path / "runs" / "new")
     )
     findings = check_node(told(needs))
     assert [finding.verdict for finding in findings] == [PASS] * 3
@@ -60,7 +58,7 @@ def test_a_sound_node(tmp_path: Path) -> None:
 
 def test_all_that_a_node_lacks_is_said_at_once(tmp_path: Path) -> None:
     wanted = len(gpu_names()) + 1
-    findings = check_node(told(Needs.of(job(gpus_per_node=wanted, mounts=[{"path": "/nosuch"}]), container=False)))
+    findings = check_node(told(Needs.of(job(gpus_per_node=wanted, mounts=[{"path": "/nosuch"}]))))
     assert {finding.what for finding in findings if finding.verdict is FAIL} == {"GPUs", "mount /nosuch"}
     with pytest.raises(SeatrialError, match="nvidia-smi lists") as error:
         refuse_node(findings)

@@ -38,7 +38,10 @@ class NeededMount(Frozen):
 
 
 class Needs(Frozen):
-    """What a node is looked at for. ``gpus`` 0: it runs on CPUs."""
+    """What a node is looked at for.
+
+    ``gpus`` 0: it runs on CPUs, or is to be accepted, which counts them itself. ``shm_gib`` None: what the host gives.
+    """
 
     gpus: int
     mounts: tuple[NeededMount, ...] = ()
@@ -46,13 +49,12 @@ class Needs(Frozen):
     shm_gib: int | None = None
 
     @classmethod
-    def of(cls, job: Job, *, container: bool) -> "Needs":
-        """``container``: whether /dev/shm is as large as the job says, or what the host gives."""
+    def of(cls, job: Job) -> "Needs":
         return cls(
-            gpus=job.gpus_per_node,
+            gpus=job.gpus_per_node if job.verb != "accept" else 0,
             mounts=tuple(NeededMount(path=Path(mount.path), kind=mount.kind) for mount in job.mounts),
             run_dir=Path(job.workdir, job.run_dir) if job.run_dir is not None and job.verb in CONFIG_VERBS else None,
-            shm_gib=job.shm_gib if container else None,
+            shm_gib=job.shm_gib if job.venv is None else None,
         )
 
 
