@@ -23,7 +23,7 @@ def evidence(**changed: Any) -> Evidence:
     return Evidence(starts=tuple(Start(**start) for start in RECORDED["starts"]), **{**held, **changed})
 
 
-EXPECTED = Expected(RECORDED["sha256"], steps=12, packs_per_step=5, save_every_steps=EVERY)
+EXPECTED = Expected(RECORDED["sha256"], steps=12, packs_per_step=5, save_every_steps=EVERY, timeout_seconds=12.0)
 
 
 def without(kind: str) -> list[Any]:

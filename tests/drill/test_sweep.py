@@ -62,5 +62,5 @@ def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     asked = Drill(out=tmp_path, settings=None, faults=1, seed=0, worlds=(1,))
     with pytest.raises(UsageError, match="is not empty and holds no drill"):
-        run_drill(asked, print)
+        run_drill(asked, print, print)
     assert (tmp_path / "thesis.tex").exists()

@@ -1,7 +1,7 @@
 """seatrial drill"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +35,14 @@ def drill(
     from seatrial.settings import TrainSettings, load_settings
 
     console = Console(stderr=True, highlight=False)
+
+    def keep(result: dict[str, Any]) -> None:
+        """After every training: of a drill that is stopped, this stays."""
+        if json_file is not None and str(json_file) != "-":
+            write_json(json_file, result)
+        if html_file is not None:
+            html_file.write_text(render(result))
+
     result = run_drill(
         Drill(
             out=out,
@@ -46,13 +54,10 @@ def drill(
             budget_seconds=budget_seconds,
         ),
         lambda text: console.print(text, markup=False, soft_wrap=True),
+        keep,
     )
     if str(json_file) == "-":
         typer.echo(json.dumps(result, indent=2))
-    elif json_file is not None:
-        write_json(json_file, result)
-    if html_file is not None:
-        html_file.write_text(render(result))
     ettr = f"{result['ettr']:.2f}" if result["ettr"] is not None else "not measured"
     console.print(f"{result['verdict']}: {result['counts']}, effective training time {ettr}", markup=False)
     if result["verdict"] in ("FAIL", "INCONCLUSIVE"):

@@ -61,9 +61,9 @@ CATALOGUE: tuple[Kind, ...] = (
     Kind("interpreter's lock kept", "process", "lock", "rank", _IN_STEP, "stall", first_step=LEARNT_STEPS),
     Kind("SIGKILL of torchrun", "process", "SIGKILL", "agent", _ANYWHERE, "agent"),
     Kind("SIGTERM to torchrun", "process", "SIGTERM", "agent", _IN_STEP, "stopped"),
-    Kind("SIGSTOP of torchrun", "process", "SIGSTOP", "agent", _IN_STEP, "none"),
+    Kind("SIGSTOP of torchrun", "process", "SIGSTOP", "agent", _IN_STEP, "unharmed"),
     Kind("loss of the node", "process", "SIGKILL", "node", _ANYWHERE, "none"),
-    Kind("loss of one of two nodes", "process", "SIGKILL", "node", _IN_STEP, "agent", nodes=2),
+    Kind("loss of one of two nodes", "process", "SIGKILL", "node", _IN_STEP, "node", nodes=2),
     Kind("SIGKILL of a rank in a save", "save", "SIGKILL", "rank", _SAVING, "killed"),
     Kind("SIGKILL of torchrun in a save", "save", "SIGKILL", "agent", _SAVING, "agent"),
     Kind("loss of the node in a save", "save", "SIGKILL", "node", _SAVING, "none"),
@@ -75,7 +75,7 @@ CATALOGUE: tuple[Kind, ...] = (
     Kind("full disk", "storage", "ENOSPC", "writer", _WRITES, "save failed"),
     Kind("disk error", "storage", "EIO", "writer", _WRITES, "save failed"),
     Kind("read-only disk", "storage", "EROFS", "writer", _all_of(_SAVES[:3], ("before",)), "save failed"),
-    Kind("slow disk", "storage", "slow", "writer", _WRITES, "none"),
+    Kind("slow disk", "storage", "slow", "writer", _WRITES, "unharmed"),
     Kind("bit flip", "disk", "SIGKILL", "node", _SAVED, "corrupt", wound="bit flip", first_step=TWO_SAVES),
     Kind("truncation", "disk", "SIGKILL", "node", _SAVED, "corrupt", wound="truncation", first_step=TWO_SAVES),
     Kind("zero hole", "disk", "SIGKILL", "node", _SAVED, "corrupt", wound="zero hole", first_step=TWO_SAVES),
@@ -112,7 +112,10 @@ def draw(kind: Kind, rng: random.Random, *, worlds: Sequence[int], steps: int) -
     at = 0
     if kind.recovers:
         first = Moment(phase="step", when="during", step=rng.randint(4, steps - 3))
-        killed, at = (Injection(act="SIGKILL", on="rank", rank=rng.randrange(sizes[0]), moment=first),), 1
+        lost = rng.randrange(sizes[0])
+        if phase == "restore":  # there is something to restore
+            first, lost = Moment(phase="save.collect", when="after", step=1), 0
+        killed, at = (Injection(act="SIGKILL", on="rank", rank=lost, moment=first),), 1
         step = first.step if phase == "step" else 0
     # The first rank alone writes manifests, commits and collects.
     alone = phase in ("save.manifest", "save.commit", "save.collect") or (phase, when) == ("export", "during")

@@ -31,10 +31,22 @@ Wound = Literal["bit flip", "truncation", "zero hole", "missing shard", "missing
 """What is done to files between two attempts: to the newest checkpoint, or to a row of the training data."""
 
 Answer = Literal[
-    "killed", "failed", "stall", "link", "agent", "stopped", "save failed", "corrupt", "skip", "refused", "none"
+    "killed",
+    "failed",
+    "stall",
+    "link",
+    "agent",
+    "node",
+    "stopped",
+    "save failed",
+    "corrupt",
+    "skip",
+    "refused",
+    "unharmed",
+    "none",
 ]
-"""What the run must say of a fault. ``link``: a stall that no rank is to blame for. ``none``: nothing, since nobody is
-left to say it, or nothing is wrong."""
+"""What the run must say of a fault. ``link``: that no rank is to blame, but a link. ``node``: that a node is gone, by
+its ranks. ``unharmed``: nothing, as no attempt may be lost. ``none``: nothing, since nobody is left to say it."""
 
 
 class Moment(Frozen):

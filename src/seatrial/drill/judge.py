@@ -14,10 +14,17 @@ DEAD_SECONDS = 2.0
 HUNG_SECONDS = 10.0
 """One that hangs within three step times and this long."""
 
+LINK_SECONDS = 5.0
+"""A cut link within the longest that a collective waits for a peer, and this long, in which nodes hear each other."""
+
+LOST_NODE_SECONDS = 20.0
+"""A node that is gone together with all that could tell of it: twice what a node may be silent for."""
+
 _WHAT = {
     "killed": ("killed",),
     "failed": ("failed",),
-    "agent": ("launcher killed", "launcher stopped", "killed", "told by another node"),
+    "agent": ("launcher killed", "killed"),
+    "node": ("node silent", "launcher killed", "killed"),
 }
 
 
@@ -40,12 +47,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an undisturbed training gives. ``sha256``: None where other bits are no fault (no exact mode)."""
+    """What an undisturbed training gives. ``sha256``: None where other bits are no fault (no exact mode).
+
+    ``timeout_seconds``: the longest that a collective waits for a peer.
+    """
 
     sha256: str | None
     steps: int
     packs_per_step: int
     save_every_steps: int
+    timeout_seconds: float
 
 
 def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
@@ -60,17 +71,21 @@ def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
     wrong += resumed_too_early(evidence)
     if none_valid(evidence):
         wrong.append("at a restart no checkpoint was valid, though one had been committed")
-    if said is None and fault.answer != "none":
+    if said is None and fault.answer not in ("none", "unharmed"):
         wrong.append(f"nothing in events.jsonl tells of it (expected: {fault.answer})")
     late: list[str] = []
     culprit = ""
     if said is not None:
         culprit = str(said.get("reason", ""))
-    guilty = [fault.injections[-1].rank] if fault.injections else []
-    if said is not None and fault.answer in ("killed", "stall") and said["ranks"] != guilty:
+    guilty = _guilty(fault)
+    named = [guilty, []] if fault.answer == "node" else [guilty]  # the ranks of a node that never told of them
+    if said is not None and fault.answer in ("killed", "stall", "node") and said["ranks"] not in named:
         wrong.append(f"blames ranks {said['ranks']}, and it was {guilty}")
+    if fault.answer == "unharmed" and (len(evidence.starts) > 1 or evidence.starts[0].returncode != 0):
+        codes = [start.returncode for start in evidence.starts]
+        wrong.append(f"an attempt was lost (exit codes {codes}), though nothing had gone wrong")
     if detected is not None:
-        limit = _limit_seconds(fault.answer, evidence)
+        limit = _limit_seconds(fault.answer, evidence, expected)
         if limit is not None and detected > limit:
             late.append(f"noticed after {detected:.1f} s, where {limit:.1f} s are promised")
     verdict = Verdict.FAIL if wrong else Verdict.WARN if late else Verdict.PASS
@@ -88,7 +103,7 @@ def answer(fault: Fault, evidence: Evidence) -> JsonObject | None:
     if struck is None:
         return None
     after = [event for event in evidence.events if event["time"] >= struck - 0.01]
-    if fault.answer == "none":
+    if fault.answer in ("none", "unharmed"):
         ended = next((start.ended for start in evidence.starts if start.ended >= struck), None)
         lost = len(evidence.starts) > 1 and ended is not None
         return next((e for e in after if e["event"] in ("alarm", "fault")), {"time": ended} if lost else None)
@@ -99,14 +114,15 @@ def tells_of(expected: Answer, event: JsonObject, evidence: Evidence) -> bool:
     """Whether an event is the word of a fault that is to be answered so."""
     kind, what = str(event["event"]), str(event.get("what", ""))
     match expected:
-        case "killed" | "agent":
+        case "killed" | "agent" | "node":
             return kind == "fault" and what in _WHAT[expected]
         case "failed":
             return (kind == "fault" and what == "failed") or kind == "failed"
         case "stall":
             return kind == "stall"
         case "link":
-            return kind == "stall" and event["ranks"] == [] and "link" in str(event["reason"])
+            told = kind == "stall" or (kind == "fault" and what == "connection lost")
+            return told and event["ranks"] == [] and "link" in str(event["reason"])
         case "stopped":
             return kind in ("signal", "preempted", "done")  # there may be so little left to do that it is done
         case "save failed":
@@ -119,7 +135,7 @@ def tells_of(expected: Answer, event: JsonObject, evidence: Evidence) -> bool:
         case "refused":
             wounded = str(evidence.wounded["what"]) if evidence.wounded is not None else None
             return kind == "failed" and wounded is not None and wounded in str(event["reason"])
-        case "none":
+        case "none" | "unharmed":
             return False
 
 
@@ -209,10 +225,26 @@ def _struck_at(evidence: Evidence) -> float | None:
     return float(evidence.fired[-1]["time"]) if evidence.fired else None
 
 
-def _limit_seconds(expected: Answer, evidence: Evidence) -> float | None:
-    if expected in ("killed", "failed", "agent"):
+def _guilty(fault: Fault) -> list[int]:
+    """The ranks that the last injection struck: one, or those of a node."""
+    if not fault.injections:
+        return []
+    last = fault.injections[-1]
+    if last.on != "node":
+        return [last.rank]
+    each = fault.worlds[0] // fault.nodes
+    first = last.rank // each * each
+    return list(range(first, first + each))
+
+
+def _limit_seconds(answer: Answer, evidence: Evidence, expected: Expected) -> float | None:
+    if answer in ("killed", "failed", "agent"):
         return DEAD_SECONDS
-    if expected in ("stall", "link"):
+    if answer == "node":
+        return LOST_NODE_SECONDS
+    if answer == "link":
+        return expected.timeout_seconds + LINK_SECONDS
+    if answer == "stall":
         return HUNG_SECONDS + 3 * max((float(record["seconds"]) for record in evidence.metrics), default=0.0)
     return None
 

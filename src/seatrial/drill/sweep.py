@@ -1,9 +1,11 @@
 """A whole drill: the undisturbed training, then one broken training after another, and what became of each."""
 
 import json
+import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from seatrial.drill.torchrun import import_everything
 from seatrial.drill.trial import Evidence, Site, run_trial
 from seatrial.errors import SeatrialError, UsageError
 from seatrial.hardware import gpu_names
+from seatrial.lock import locked
 from seatrial.provenance import provenance
 from seatrial.records import JsonObject, Verdict, final_verdict, write_json
 from seatrial.settings import TrainSettings
@@ -49,16 +52,33 @@ class Drill:
     budget_seconds: float | None = None
 
 
-def run_drill(drill: Drill, say: Callable[[str], None]) -> JsonObject:
+def run_drill(drill: Drill, say: Callable[[str], None], keep: Callable[[JsonObject], None]) -> JsonObject:
     """The result as it goes into ``--json``; the directories of trainings that came through are removed.
 
+    Args:
+        keep: is given the result so far after every training, so that of a drill that is stopped as much is left.
+
     Raises:
-        UsageError: ``only`` names nothing.
-        SeatrialError: the undisturbed training does not come to its end, or not to the same end at every size.
+        UsageError: ``only`` names nothing, or another drill has the directory.
+        SeatrialError: the undisturbed training does not come to its end.
     """
+    gpus = _usable_gpus()
+    kinds = chosen(drill.only, gpus=gpus)
+    with _held(drill.out):
+        return _run_drill(drill, kinds, gpus, say, keep)
+
+
+def _run_drill(
+    drill: Drill, kinds: Sequence[Kind], gpus: int, say: Callable[[str], None], keep: Callable[[JsonObject], None]
+) -> JsonObject:
     began = time.monotonic()
-    kinds = chosen(drill.only, gpus=len(gpu_names()))
-    site = _site(drill)
+    about: JsonObject = {
+        "seed": drill.seed,
+        "world": list(drill.worlds),
+        "skipped": [why for kind in CATALOGUE if (why := impossible(kind, gpus=gpus))],
+        "provenance": provenance(),
+    }
+    site = _site(drill, gpus)
     settings = site.settings
     undisturbed = _undisturbed(site, drill.worlds[0])
     promise = next(e["promise"] for e in undisturbed.events if e["event"] == "exact")
@@ -69,6 +89,7 @@ def run_drill(drill: Drill, say: Callable[[str], None]) -> JsonObject:
         steps=settings.optimizer.steps or 0,
         packs_per_step=settings.optimizer.packs_per_step,
         save_every_steps=settings.checkpoint.every_steps or 0,
+        timeout_seconds=settings.run.timeout_seconds,
     )
     worlds = drill.worlds if promise == _SAME_ANYWHERE else drill.worlds[:1]
     faults = sweep(drill.faults, seed=drill.seed, worlds=worlds, steps=expected.steps, kinds=kinds)
@@ -85,7 +106,8 @@ def run_drill(drill: Drill, say: Callable[[str], None]) -> JsonObject:
         lines.append(_line(fault, evidence, judged))
         _tidy(site.folder / name, lines[-1])
         say(f"{number + 1:>3}/{len(faults)} {judged.verdict:<5} {fault.name}, {fault.moment}" + _why(judged))
-    return _result(drill, undisturbed, lines, left_out=len(faults) - len(lines), seconds=time.monotonic() - began)
+        keep(_result(about, undisturbed, lines, left_out=len(faults) - len(lines), seconds=time.monotonic() - began))
+    return _result(about, undisturbed, lines, left_out=len(faults) - len(lines), seconds=time.monotonic() - began)
 
 
 def chosen(only: Sequence[str], *, gpus: int) -> list[Kind]:
@@ -115,14 +137,33 @@ def impossible(kind: Kind, *, gpus: int) -> str:
     return ""
 
 
-def _site(drill: Drill) -> Site:
-    """The directory of the drill, and what is trained in it."""
-    if drill.out.exists() and any(drill.out.iterdir()) and not (drill.out / _MARK).is_file():
-        raise UsageError(f"{drill.out} is not empty and holds no drill; choose another --out")
-    shutil.rmtree(drill.out, ignore_errors=True)
-    drill.out.mkdir(parents=True)
+def _usable_gpus() -> int:
+    """Those that a training would find. Asked without using one: no process that forks may have."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = [part for part in visible.split(",") if part.strip() not in ("", "-1")] if visible is not None else None
+    return min(len(gpu_names()), len(named)) if named is not None else len(gpu_names())
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """The directory of a drill, for this one alone."""
+    there = [path.name for path in out.iterdir()] if out.exists() else []
+    if _MARK not in there and set(there) - {".lock"}:
+        raise UsageError(f"--out {out} is not empty and holds no drill; choose another")
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(out, lambda: None))
+        except UsageError as error:
+            raise UsageError(f"--out {out} is in use by another drill; choose another") from error
+        yield
+
+
+def _site(drill: Drill, gpus: int) -> Site:
+    """The directory of the drill, emptied of the one before, and what is trained in it."""
     write_json(drill.out / _MARK, {"seed": drill.seed, "worlds": drill.worlds})
-    gpus = len(gpu_names())
+    for before in drill.out.iterdir():
+        if before.is_dir():
+            shutil.rmtree(before)
     if 0 < gpus < max(drill.worlds):
         raise UsageError(f"--world {max(drill.worlds)}: this machine has {gpus} GPUs")
     if drill.settings is None:
@@ -190,7 +231,7 @@ def _line(fault: Fault, evidence: Evidence, judged: Judged) -> JsonObject:
 
 
 def _result(
-    drill: Drill, undisturbed: Evidence, lines: Sequence[JsonObject], *, left_out: int, seconds: float
+    about: JsonObject, undisturbed: Evidence, lines: Sequence[JsonObject], *, left_out: int, seconds: float
 ) -> JsonObject:
     wall = sum(line["seconds"] for line in lines)
     verdicts = [line["verdict"] for line in lines]
@@ -199,15 +240,12 @@ def _result(
         "faults": list(lines),
         "counts": {verdict.value: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
         "left_out": left_out,
-        "skipped": [why for kind in CATALOGUE if (why := impossible(kind, gpus=len(gpu_names())))],
         "undisturbed_sha256": undisturbed.sha256,
         "undisturbed_seconds": _seconds(undisturbed),
         "ettr": sum(line["productive_s"] for line in lines) / wall if wall else None,
         "ettr_definition": ETTR,
-        "seed": drill.seed,
-        "world": list(drill.worlds),
         "seconds": seconds,
-        "provenance": provenance(),
+        **about,
     }
 
 

@@ -7,6 +7,7 @@ used a GPU: its driver does not survive that.
 """
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,8 +20,12 @@ from pathlib import Path
 
 from seatrial.dist.orphan import die_with
 from seatrial.drill.acts import descendants
+from seatrial.errors import SeatrialError
+from seatrial.stop import SIGNALS
 
 MONITOR_SECONDS = 0.1
+
+_PORTS = range(12000, 30000)
 
 
 @dataclass
@@ -40,11 +45,40 @@ class Agent:
 
     def kill(self) -> None:
         """It and all that it has started."""
-        for pid in [*descendants(self.pid), self.pid] if self.poll() is None else []:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGSTOP)  # it would start again what we kill
+            _kill([*descendants(self.pid), self.pid])
         while self.poll() is None:
             time.sleep(0.01)
+
+
+def await_end(folder: Path, seconds: float) -> None:
+    """Until no process of a trial is left: watchdogs outlive their ranks, to say what became of them."""
+    deadline = time.monotonic() + seconds
+    while _processes_of(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def end_all(folder: Path) -> None:
+    """Kill what is left of a trial, which all has its directory in the command line, or an ancestor that has ended."""
+    _kill(_processes_of(folder))
+
+
+def _processes_of(folder: Path) -> list[int]:
+    name = os.fsencode(f"{folder}/")
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and int(process.name) != os.getpid():
+            with suppress(OSError):  # it has ended meanwhile
+                if name in (process / "cmdline").read_bytes():
+                    found.append(int(process.name))
+    return found
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def torchrun_arguments(
@@ -78,6 +112,8 @@ def start(
             return Agent(pid)
         code = 1
         try:
+            for number in SIGNALS:  # ours are the drill's
+                signal.signal(number, signal.SIG_DFL)
             os.setsid()
             die_with(parent)
             os.dup2(output.fileno(), 1)
@@ -119,6 +155,12 @@ def _be_rank(module: list[str]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+    """One for the rendezvous of two nodes, below those that the system gives to whoever asks for any.
+
+    Between this and its use nobody else takes it, but another drill that draws the same one.
+    """
+    for port in random.SystemRandom().sample(_PORTS, 100):
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            return port
+    raise SeatrialError(f"none of a hundred ports from {_PORTS.start} to {_PORTS.stop - 1} is free")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seatrial.drill import network
 from seatrial.drill.fault import Fault, Order
-from seatrial.drill.torchrun import Agent, free_port, start, torchrun_arguments
+from seatrial.drill.torchrun import Agent, await_end, end_all, free_port, start, torchrun_arguments
 from seatrial.drill.wounds import mend_row, wound
 from seatrial.records import JsonObject, read_jsonl, write_json
 from seatrial.rundir import RunDir
@@ -18,11 +18,11 @@ from seatrial.settings import TrainSettings
 ATTEMPTS = 8
 """Starts by the scheduler, after which a fault is given up."""
 
-STOPPED_SECONDS = 5.0
-"""After the outcome was written torchrun has to end; one that is stopped never does, and is killed."""
-
 LOST_SECONDS = 20.0
 """What is left of a job gets so long after one of its nodes was lost."""
+
+WATCHED_SECONDS = 30.0
+"""After the last start, what watchdogs get to say what they found: a node is silent for 10 s before it is called so."""
 
 _POLL_SECONDS = 0.05
 
@@ -72,6 +72,26 @@ def run_trial(fault: Fault, site: Site, name: str) -> Evidence:
     (folder / "order.json").write_text(order.model_dump_json(indent=2))
     write_json(folder / "train.yaml", settings.model_dump(mode="json"))
 
+    try:
+        starts, wounded = _restart_until_done(fault, site, folder, run, settings)
+        await_end(folder, WATCHED_SECONDS)
+    finally:
+        end_all(folder)
+    return Evidence(
+        fired=tuple(_fired(order)),
+        starts=tuple(starts),
+        events=tuple(run.read_events()),
+        metrics=tuple(run.read_metrics()),
+        witness=tuple(read_jsonl(order.witness)),
+        wounded=wounded,
+        sha256=sha256_of(run),
+    )
+
+
+def _restart_until_done(
+    fault: Fault, site: Site, folder: Path, run: RunDir, settings: TrainSettings
+) -> tuple[list[Start], JsonObject | None]:
+    """As a scheduler does: all starts; and what was damaged between two of them, and when."""
     starts: list[Start] = []
     wounded: JsonObject | None = None
     for number in range(ATTEMPTS):
@@ -88,15 +108,7 @@ def run_trial(fault: Fault, site: Site, name: str) -> Evidence:
         if fault.wound is not None and wounded is None:
             damaged = wound(fault.wound, run, settings.data.train)
             wounded = {"time": time.time(), "what": damaged} if damaged else None
-    return Evidence(
-        fired=tuple(_fired(order)),
-        starts=tuple(starts),
-        events=tuple(run.read_events()),
-        metrics=tuple(run.read_metrics()),
-        witness=tuple(read_jsonl(order.witness)),
-        wounded=wounded,
-        sha256=sha256_of(run),
-    )
+    return starts, wounded
 
 
 def sha256_of(run: RunDir) -> str | None:
@@ -147,7 +159,7 @@ def _start(site: Site, folder: Path, run: RunDir, world: int, nodes: int, fault:
                     port=port,
                 )
                 agents.append(start(told, module, log, warm=site.warm and not place.prefix, prefix=place.prefix))
-            returncode = _wait(agents, run, before, site.seconds)
+            returncode = _wait(agents, site.seconds)
         finally:
             for agent in agents:
                 agent.kill()
@@ -155,19 +167,14 @@ def _start(site: Site, folder: Path, run: RunDir, world: int, nodes: int, fault:
     return Start(world, began, time.time(), returncode, outcome if outcome != before else None)
 
 
-def _wait(agents: list[Agent], run: RunDir, before: JsonObject | None, seconds: float) -> int | None:
+def _wait(agents: list[Agent], seconds: float) -> int | None:
     """Until all agents have ended; the worst exit code. None when what was left had to be ended for them.
 
-    A scheduler ends what is left of a job once a node of it is lost, and does not wait for a stopped torchrun of a
-    training that is done.
+    A scheduler ends what is left of a job once a node of it is lost.
     """
     deadline = time.monotonic() + seconds
     while any(agent.poll() is None for agent in agents):
         time.sleep(_POLL_SECONDS)
-        outcome = run.read_outcome()
-        if outcome is not None and outcome != before and outcome["status"] == "done":
-            deadline = min(deadline, time.monotonic() + STOPPED_SECONDS)
-            before = outcome
         if any(agent.poll() is not None for agent in agents):
             deadline = min(deadline, time.monotonic() + LOST_SECONDS)
         if time.monotonic() > deadline:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from seatrial.dist.watchdog.farewell import Farewell
 from seatrial.dist.watchdog.verdict import Finding, RankView
@@ -51,9 +51,15 @@ def of_error(failed: Sequence[RankView], error: Farewell | None, now: float) -> 
 def of_silence(node: int, views: Sequence[RankView], seconds: float) -> Ending:
     """Of a node that tells nothing any more, though its ranks, as far as it told of them, had not ended."""
     living = tuple(view for view in views if view.is_under_way)
-    where = f"node {node}" + (f" ({living[0].host}, {_ranks(living)})" if living else "")
+    where = f"node {node}" + (f" ({living[0].host}, {_ranks(living)})" if living else ", never heard of,")
     reason = f"{where} has told nothing for {seconds:.0f} s, and others lost its connection: it is down, or cut off"
     return Ending("fault", NODE_SILENT, Finding(reason, living), FAREWELL_SECONDS)
+
+
+def of_link(ending: Ending) -> Ending:
+    """Of connections that broke though every node is heard, and none lost a rank."""
+    reason = f"{ending.finding.reason}; no node lost a rank, and none is silent: a link between nodes is cut, or slow"
+    return replace(ending, finding=Finding(reason))
 
 
 def strength(what: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from seatrial.dist.watchdog.ending import FAREWELL_SECONDS, Ending, of_silence
+from seatrial.dist.watchdog.ending import FAREWELL_SECONDS, Ending, of_link, of_silence
 from seatrial.dist.watchdog.nodes import TELL_SECONDS, NodeReport, OtherNodes, tell, within
 from seatrial.dist.watchdog.verdict import Finding, RankView
 
@@ -49,7 +49,7 @@ class Gossip:
         return all(node in silent and not self._others.has_concluded(node) for node in range(self._node))
 
     def say(self, views: Sequence[RankView], median: float | None, ending: Ending | None) -> None:
-        """What the next report holds; at once when this node ends its ranks."""
+        """What the next report holds; at once when it is the first with ranks, or this node ends them."""
         report = replace(self._report, views=tuple(views))
         if ending is not None:
             report = replace(
@@ -59,7 +59,7 @@ class Gossip:
                 ranks=tuple(ending.finding.ranks),
                 exit_code=ending.exit_code,
             )
-        urgent = report.finding != self._report.finding
+        urgent = report.finding != self._report.finding or bool(views and not self._report.views)
         self._report = report
         self._listening = any(view.idle_seconds > 1.0 + 1.5 * (median or 0.0) for view in views)
         if urgent:
@@ -81,7 +81,8 @@ class Gossip:
     def agree(self, ending: Ending) -> Ending:
         """Where all that we know is that connections broke: what another node knows of the cause, or its silence.
 
-        Waits for as long as no node names a cause, and one may still be found silent.
+        Waits for as long as no node names a cause, and one may still be found silent. Where all are heard, and none
+        knows of a rank that was lost, no rank is to blame.
         """
         began = time.monotonic()
         while ending.is_echo:
@@ -93,7 +94,7 @@ class Gossip:
                 if self._others.is_under_way(node):
                     return of_silence(node, self._others.views_of(node), seconds)
             if self._others.have_ended() or (waited > RECORD_SECONDS and self._others.heard_since(began)):
-                break
+                return of_link(ending)
             time.sleep(HEAR_SECONDS)
         return ending
 
