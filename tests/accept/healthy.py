@@ -18,6 +18,7 @@ from seatrial.accept.checks.gpu_load import Gpu
 from seatrial.accept.checks.ranks import StepFacts
 from seatrial.accept.facts import Facts
 from seatrial.accept.nccl_log import read_nccl_log
+from seatrial.accept.training import rate, replay
 
 MIB = 2**20
 H200S = tuple(Gpu(index=i, name="NVIDIA H200", uuid=f"GPU-{i:08x}-0000-0000-0000-000000000000") for i in range(8))
@@ -85,6 +86,7 @@ PORTS = tuple(
     for index in range(8)
 )
 COUNTERS = {port.name: {"link_downed": 1, "symbol_error": 4} for port in PORTS}
+RUN = replay.Run(sha256="54384c19", losses=(6.114, 5.255, 4.202), broken="")
 HEALTHY: dict[str, Facts] = {
     "host.cpu": host.CpuFacts(model="EPYC", usable_cores=8, machine_cores=8, numa_nodes=1, quota_cores=None),
     "host.memory": host.MemoryFacts(total_gib=64.0, available_gib=60.0, swap_gib=0.0, limit_gib=None),
@@ -196,5 +198,31 @@ HEALTHY: dict[str, Facts] = {
                 wrong_files=0,
             ),
         )
+    ),
+    "training.replay": replay.ReplayFacts(
+        ranks=tuple(replay.ReplayRank(gpu=one, alone=(RUN, RUN), together=RUN, error="") for one in H200S),
+        compute="bfloat16",
+        curve=(6.11, 5.25, 4.19),
+    ),
+    "training.rate": rate.RateFacts(
+        workload=rate.Workload(
+            shape="llama-3.1-8b", base="fp8", compute="bfloat16", rank=64, length=4096, rows=2, steps=6
+        ),
+        ranks=tuple(
+            rate.RateRank(
+                gpu=one,
+                alone_seconds=(0.3672, 0.3675, 0.3671, 0.3672, 0.3674, 0.3672),
+                own_seconds=0.373,
+                ideal_seconds=0.2426,
+                bf16_tflop_per_s=715.0,
+                fp8_tflop_per_s=1340.0,
+                attention=("flash-attn-4", "cudnn", "torch"),
+                recomputed="none",
+                peak_gib=53.2,
+                error="",
+            )
+            for one in H200S
+        ),
+        together_seconds=(0.3777, 0.3776, 0.3778, 0.3777, 0.3779, 0.3776),
     ),
 }

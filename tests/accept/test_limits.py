@@ -9,10 +9,16 @@ import pytest
 from seatrial.accept import busbw, catalogue, cpu_limits, gpu_kinds, gpu_limits, limits
 from seatrial.accept.catalogue import LADDER
 from seatrial.accept.limits import Limit, lint
+from seatrial.accept.training.limits import TRAINING_LIMITS
 from seatrial.errors import SettingsError
 from seatrial.records import Verdict
 
-EVERY = (*cpu_limits.CPU_LIMITS, *gpu_limits.GPU_LIMITS, *busbw.built_in_limits(gpu_kinds.KINDS))
+EVERY = (
+    *cpu_limits.CPU_LIMITS,
+    *gpu_limits.GPU_LIMITS,
+    *busbw.built_in_limits(gpu_kinds.KINDS),
+    *TRAINING_LIMITS,
+)
 
 
 def test_the_lint_finds_nothing() -> None:

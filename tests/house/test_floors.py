@@ -23,7 +23,7 @@ FLOORS: tuple[dict[str, set[str]], ...] = (
     {"dist": {"model"}},
     {"train": {"data", "dist", "model"}, "evals": {"data", "model"}, "export": {"data", "dist", "model"}},
     {
-        "accept": set(),
+        "accept": {"data", "dist", "model", "train"},
         "bench": {"data", "dist", "model", "train"},
         "drill": {"data", "dist", "model", "train"},
         "launch": {"dist"},

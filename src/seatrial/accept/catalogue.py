@@ -18,6 +18,7 @@ from seatrial.accept.checks import (
     storage,
 )
 from seatrial.accept.cluster import checks as between
+from seatrial.accept.training import checks as training
 from seatrial.errors import UsageError
 
 LADDER: tuple[AnyCheck, ...] = (
@@ -34,6 +35,7 @@ LADDER: tuple[AnyCheck, ...] = (
     *rdma.AFTER_LOAD,
     *storage.CHECKS,
     *mounts.CHECKS,
+    *training.CHECKS,
 )
 EVERY = (*LADDER, *between.CHECKS)
 """With those between nodes, which several nodes answer together after each has climbed its ladder."""

@@ -17,13 +17,17 @@ Finding = tuple[Verdict, str]
 
 
 class Request(Frozen):
-    """What the runner asks for: one check, the seconds it may sample, and where it may write."""
+    """What the runner asks for: one check, the seconds it may sample, and where it may write.
+
+    ``patience_seconds``: after which nobody waits for the answer any more.
+    """
 
     check: str
     seconds: float
     directory: Path
     expected_gpus: int = 0
     mounts: tuple[Path, ...] = ()
+    patience_seconds: float = 180.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Check(Generic[F]):
     """One rung of the ladder. ``measure`` runs in a process of its own; ``judge`` is pure and takes what it found.
 
     ``share`` is the weight of this check when the budget of seconds is divided; 0 for what is read in an instant.
+    ``startup_seconds`` are granted beyond what it samples: importing torch, starting ranks or a CUDA context from a
+    cold disk.
     """
 
     name: str
@@ -51,6 +57,7 @@ class Check(Generic[F]):
     limits: tuple[Limit, ...] = ()
     needs_gpus: int = 0
     share: float = 0.0
+    startup_seconds: float = 60.0
 
     @property
     def group(self) -> str:

@@ -39,10 +39,6 @@ class Settings:
     past: Past = field(default_factory=dict)
 
 
-GRACE_SECONDS = 60.0
-"""Beyond what a check asked for: importing torch, starting ranks or a CUDA context from a cold disk."""
-
-
 def accept(
     out: Path,
     *,
@@ -90,9 +86,10 @@ def run_ladder(
                 directory=out.resolve(),
                 expected_gpus=gpus,
                 mounts=settings.mounts,
+                patience_seconds=check.startup_seconds + 4 * seconds[check.name],
             )
             start = time.monotonic()
-            answer = worker.ask(request, GRACE_SECONDS + 4 * request.seconds)
+            answer = worker.ask(request, request.patience_seconds)
             with _writing(out):
                 append_jsonl(out / "facts.jsonl", answer)
             judged = result_of(check, judge_answer(check, answer, settings.limits), time.monotonic() - start)

@@ -33,6 +33,8 @@ from seatrial.accept.cluster.crew import Crew
 from seatrial.accept.limits import Limits
 from seatrial.accept.nccl_log import judge_transport, read_nccl_log
 from seatrial.accept.runner import Worker
+from seatrial.accept.selftest import flipped_bit
+from seatrial.accept.training import replay
 from seatrial.records import Frozen, JsonObject, Verdict
 from seatrial.shell import run
 
@@ -224,6 +226,14 @@ def free_port() -> int:
         return port
 
 
+def flipped_bit_in_training(scratch: Path) -> Caught:
+    """Among three ranks, so that two outvote the third."""
+    facts = replay.replay_on(3, (), flipped_bit.flipping, 120.0)
+    culprit = f"rank {flipped_bit.CULPRIT} trained to other bits in 2 of 2 replays"
+    others = tuple(f"rank {rank} trained" for rank in range(3) if rank != flipped_bit.CULPRIT)
+    return caught("flipped bit in training", replay.judge_replay(facts, Limits()), PROCESS, culprit, innocent=others)
+
+
 NODES, CUT, DEAD, SKEWED = 4, 2, 2, 1
 
 
@@ -325,6 +335,7 @@ CATALOGUE = (
     Fault("slow disk", slow_disk),
     Fault("delayed rank", delayed_rank),
     Fault("wrong result bit", wrong_result_bit),
+    Fault("flipped bit in training", flipped_bit_in_training),
     Fault("cut link", cut_link),
 )
 
