@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from seatrial import errors
 from seatrial.records import Frozen
 from seatrial.settings import NotNegative, Positive
 
@@ -17,6 +18,9 @@ NODE_VARIABLES = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MAST
 
 CONFIG_VERBS = ("train", "drill")
 """Verbs whose first argument is a settings file, which travels with the job."""
+
+VERDICT_VERBS = ("accept", "bench", "drill", "eval")
+"""Verbs whose exit code may be a verdict."""
 
 MARGIN_SECONDS = 30
 """Of ``job.grace_seconds``, for everything but the save: signals are passed on, ranks and their launchers end."""
@@ -50,6 +54,9 @@ class SlurmSettings(Frozen):
     account: Line | None = None
     qos: Line | None = None
     reservation: Line | None = None
+    nodewise: bool = Field(
+        False, description="accept: every node by itself as soon as it is free, as an array of job.nodes tasks"
+    )
 
 
 class KubernetesSettings(Frozen):
@@ -82,13 +89,18 @@ class Job(Frozen):
     """One job, on any target."""
 
     name: Name = Field(description="lower-case letters, digits and dashes, at most 40")
-    verb: Literal["train", "accept", "eval", "bench", "drill", "command"] = Field(
+    verb: Literal["train", "accept", "eval", "bench", "drill", "data", "command"] = Field(
         "train", description="what seatrial does; 'command': job.arguments are a whole command line"
     )
     config: Path | None = Field(
         None, description="settings of train or drill, relative to the job file; their text travels with the job"
     )
     arguments: tuple[str, ...] = Field((), description="further arguments of the verb, such as optimizer.steps=100")
+    stage: tuple[tuple[str, ...], ...] = Field(
+        (),
+        description="what --stage does once on CPUs, each the arguments of `seatrial data`, such as "
+        "[fetch, OWNER/NAME, --to, /mnt/data/models/name]",
+    )
     nodes: Positive = 1
     min_nodes: Positive | None = Field(None, description="elastic: go on with so few; null: all nodes or none")
     gpus_per_node: NotNegative = Field(8, description="0: on CPUs, in processes_per_node processes")
@@ -173,3 +185,10 @@ def node_command(job: Job, *, python: str, config: str | None) -> list[str]:
 def save_seconds(job: Job) -> int:
     """What ``job.grace_seconds`` leaves for the last save, before processes have to end and to say so."""
     return max(job.grace_seconds - MARGIN_SECONDS, (job.grace_seconds + 1) // 2)
+
+
+def final_codes(job: Job) -> list[int]:
+    """Exit codes that a new start does not change: verdicts, wrong settings, broken data, and what can never be."""
+    verdicts = (errors.EXIT_VERDICT_FAIL, errors.EXIT_INCONCLUSIVE) if job.verb in VERDICT_VERBS else ()
+    never = (errors.UsageError, errors.IntegrityError, errors.ImpossibleConfiguration)
+    return sorted([*verdicts, *(error.exit_code for error in never)])

@@ -1,0 +1,170 @@
+"""A job as an sbatch script, for Slurm and Soperator: with a virtual environment, or in a container (pyxis, enroot)."""
+
+import hashlib
+import shlex
+from functools import cache
+from pathlib import PurePosixPath
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from seatrial.errors import SettingsError
+from seatrial.launch.bash import command, exports, heredoc
+from seatrial.launch.environment import environment
+from seatrial.launch.job import Job, Rendered, final_codes, node_command
+
+FOLDER = ".seatrial"
+"""In ``job.workdir``: the settings that travelled with a job, and a folder with its summary."""
+
+END_SECONDS = 120
+"""How long the other nodes of a training may take to end once the first has: they see it in the run directory."""
+
+
+def render_slurm(job: Job, config_text: str | None, excluded: tuple[str, ...] = ()) -> Rendered:
+    """The script, and ``sbatch`` on it.
+
+    It asks for its nodes, starts ``seatrial.launch.node`` once on each, passes requests to stop on, and puts itself
+    back into the queue after a save on request or a failure. Each attempt is a line of ``summary.jsonl``.
+
+    Args:
+        excluded: names of nodes that are not to be used.
+
+    Raises:
+        SettingsError: neither venv nor image, or paths that this cluster or pyxis could not take.
+    """
+    if job.slurm.nodewise and job.verb != "accept":
+        raise SettingsError(f"job.slurm.nodewise: only job.verb accept can do it, and this is {job.verb}; remove it")
+    file = f"{FOLDER}/settings-{hashlib.sha256((config_text or '').encode()).hexdigest()[:12]}.yaml"
+    words = node_command(job, python=_python(job), config=file if config_text is not None else None)
+    text = _template().render(
+        job=job,
+        directives=[*_directives(job), *_excluding(excluded)],
+        exports=exports(environment(job)),
+        folder=FOLDER,
+        file=file,
+        settings=heredoc('"$written"', config_text) if config_text is not None else "",
+        srun=_srun(job),
+        command=command(words),
+        final="|".join(str(code) for code in (0, *final_codes(job))),
+    )
+    name = f"{job.name}.sbatch"
+    return Rendered(files=((name, text),), submit=(("sbatch", "--parsable", name),))
+
+
+def uses_container(job: Job) -> bool:
+    """Where both are given the virtual environment is taken, which starts sooner."""
+    return job.venv is None
+
+
+@cache
+def _template() -> Template:
+    loader = PackageLoader("seatrial", "launch")
+    return Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    ).get_template("slurm.sbatch.jinja")
+
+
+def _directives(job: Job) -> list[str]:
+    nodes = "1" if job.slurm.nodewise else str(job.nodes)
+    given = job.slurm
+    named = {
+        "partition": given.partition,
+        "account": given.account,
+        "qos": given.qos,
+        "reservation": given.reservation,
+    }
+    return [
+        f"job-name={job.name}",
+        *([f"array=0-{job.nodes - 1}"] if given.nodewise else []),
+        f"nodes={nodes}" if job.min_nodes is None else f"nodes={job.min_nodes}-{job.nodes}",
+        "ntasks-per-node=1",
+        *([f"gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []),
+        *([f"cpus-per-task={job.cpus_per_node}"] if job.cpus_per_node is not None else ["exclusive"]),
+        *([f"mem={job.memory_gib}G"] if job.memory_gib is not None else ["mem=0"]),
+        f"time={_duration(job.time_limit_hours)}",
+        f"signal=B:USR1@{job.grace_seconds}",
+        "requeue",
+        f"chdir={_one_line('job.workdir', job.workdir)}",
+        f"output={job.name}-{'%A_%a' if given.nodewise else '%j'}.out",
+        "open-mode=append",
+        f"export={','.join(job.secrets) or 'NONE'}",
+        *(f"{name}={_one_line(f'job.slurm.{name}', value)}" for name, value in named.items() if value is not None),
+    ]
+
+
+def _excluding(nodes: tuple[str, ...]) -> list[str]:
+    return [f"exclude={_one_line('excluded nodes', ','.join(nodes))}"] if nodes else []
+
+
+def _duration(hours: float) -> str:
+    """As Slurm reads it: D-HH:MM:SS."""
+    minutes, seconds = divmod(max(60, round(hours * 3600)), 60)
+    hours_whole, minutes = divmod(minutes, 60)
+    days, rest = divmod(hours_whole, 24)
+    return f"{days}-{rest:02}:{minutes:02}:{seconds:02}"
+
+
+def _one_line(name: str, value: str | PurePosixPath) -> str:
+    """In a directive, where sbatch takes quotes as a shell does, but a line ends the value.
+
+    Raises:
+        SettingsError: it has more than one line.
+    """
+    if "\n" in str(value) or "\r" in str(value):
+        raise SettingsError(
+            f"{name} = {str(value)!r}: has more than one line, which no line of a batch script can hold"
+        )
+    return shlex.quote(str(value))
+
+
+def _python(job: Job) -> str:
+    if job.venv is not None:
+        return str(job.venv / "bin" / "python")
+    if job.image is None:
+        raise SettingsError(
+            "job.venv and job.image are both missing: name a virtual environment on a file system that all nodes "
+            "share (job.venv: /shared/venv), or an image with seatrial in it (job.image)"
+        )
+    return "python"
+
+
+def _srun(job: Job) -> list[str]:
+    """Options of srun: how the step ends when one node does, and what it runs in."""
+    match job.verb:
+        case "train" | "bench":  # a node that ends first has a reason, which the others get time to see
+            ending = ["--kill-on-bad-exit=0", f"--wait={END_SECONDS}"]
+        case "accept":  # a node that gives up is a result
+            ending = ["--kill-on-bad-exit=0", "--wait=0"]
+        case _:
+            ending = ["--kill-on-bad-exit=1", "--wait=0"]
+    cores = [f"--cpus-per-task={job.cpus_per_node}"] if job.cpus_per_node is not None else []
+    options = ["--export=ALL", "--mpi=none", "--cpu-bind=none", *cores, *ending]
+    if not uses_container(job):
+        return [*options, *_refuse_moved_mounts(job)]
+    assert job.image is not None
+    inside = [f"--container-image={job.image}", f"--container-workdir={job.workdir}", "--no-container-mount-home"]
+    return [shlex.quote(option) for option in [*options, *inside, f"--container-mounts={_container_mounts(job)}"]]
+
+
+def _refuse_moved_mounts(job: Job) -> list[str]:
+    for mount in job.mounts:
+        if mount.source is not None and mount.source != str(mount.path):
+            raise SettingsError(
+                f"job.mounts: {mount.source} at {mount.path}: only a container can see a directory elsewhere than it "
+                "is; use its own path, or job.image without job.venv"
+            )
+    return []
+
+
+def _container_mounts(job: Job) -> str:
+    """As pyxis reads them. The folder of the job must be seen in the container and by the script outside of it."""
+    pairs = [(mount.source or str(mount.path), str(mount.path)) for mount in job.mounts]
+    for path in (path for pair in pairs for path in pair):
+        if set(path) & set(",:\n"):
+            raise SettingsError(f"job.mounts: {path!r}: pyxis cannot mount a path with a comma, colon or new line")
+    same = [PurePosixPath(inside) for outside, inside in pairs if outside == inside]
+    if not any(job.workdir.is_relative_to(path) for path in same):
+        raise SettingsError(
+            f"job.workdir {job.workdir}: lies under no mount that has the same path outside of the container; "
+            "add one to job.mounts, such as {path: /shared}, and put job.workdir below it"
+        )
+    return ",".join(f"{outside}:{inside}" for outside, inside in pairs)
