@@ -9,6 +9,7 @@ from seatrial.data.conversation import Conversation, Message, encode
 from seatrial.launch.preflight.finding import Finding
 from seatrial.launch.preflight.training import check_training, judge_lengths, judge_space, needed_bytes
 from seatrial.settings import DataSettings, LoraSettings, TrainSettings
+from tests.hub import hub
 from tests.launch.preflight.jobs import FAIL, PASS, SKIPPED, WARN, job
 
 LLAMA_8B = {
@@ -98,11 +99,25 @@ def test_a_model_without_weights(share: Path) -> None:
     assert look(share, {"model": {"path": "model"}})["model"].reason.endswith("has no *.safetensors")
 
 
+def test_models_of_the_hub(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(share / "cache"))
+    with hub() as endpoint:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)  # read from HF_ENDPOINT once
+        files = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", files)
+        there = look(share, {"model": {"path": "sea/pilot"}})["model"]
+        assert look(share, {"model": {"path": "sea/none"}})["model"].verdict is FAIL
+    assert there.verdict is WARN
+    assert "[[fetch, sea/pilot, --to, DIR]]" in there.remedy
+
+
 @pytest.mark.parametrize("target", ["kubernetes", "skypilot"])
 def test_what_only_the_nodes_see_is_left_to_them(share: Path, target: str) -> None:
     found = look(share, target=target)
     assert found["data"].verdict is SKIPPED
     assert "--stage" in found["data"].remedy
+    stage = [["prepare", "--in", "a/b", "--out", str(share / "rows")]]
+    assert look(share, target=target, stage=stage, workdir=share)["data"].reason.endswith("--stage puts it there")
     assert found["free"].verdict is SKIPPED
     assert look(share, target=target, mounts=[{"path": share, "size_gib": 10}])["size"].verdict is PASS
 

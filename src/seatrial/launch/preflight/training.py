@@ -19,6 +19,7 @@ from seatrial.launch.job import Job
 from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed, skipped
 from seatrial.launch.preflight.node import first_existing
 from seatrial.launch.preflight.place import CONTAINERS, Place, place_of
+from seatrial.launch.staging import destination
 from seatrial.settings import DataSettings, TrainSettings, load_settings
 
 SAMPLED_ROWS = 200
@@ -71,9 +72,9 @@ def _check_model(job: Job, target: str, settings: TrainSettings) -> Model:
         return _check_hub_model(what, path)
     place = place_of(job, target, PurePosixPath(path))
     if place.here is None:
-        return Model((unseen(what, place, target),), None)
+        return Model((_unseen(what, place, job, target),), None)
     if not (place.here / "config.json").is_file():
-        remedy = f"`seatrial data fetch OWNER/NAME --to {place.here}`, or launch with --stage"
+        remedy = f"`seatrial data fetch OWNER/NAME --to {place.here}`, or name it in job.stage and launch with --stage"
         return Model((failed(what, f"{place.here} has no config.json", remedy),), None)
     if settings.model.weights == "pretrained" and not list(place.here.glob("*.safetensors")):
         return Model((failed(what, f"{place.here} has no *.safetensors", "fetch it whole, or convert it"),), None)
@@ -90,7 +91,7 @@ def _check_hub_model(what: str, name: str) -> Model:
     finding = doubtful(
         what,
         f"every node downloads {size_gb:.1f} GB from the hub, unless HF_HOME lies on a shared mount",
-        "launch with --stage, which downloads it once, and name its directory as model.path",
+        f"set job.stage to [[fetch, {name}, --to, DIR]], launch with --stage, and name DIR as model.path",
     )
     return Model((finding,), folder)
 
@@ -102,7 +103,7 @@ def _check_data(job: Job, target: str, settings: TrainSettings, model: Path | No
         remedy = "name a directory on a mount of kind shared, or put the same rows there on every node"
         yield doubtful(what, f"lies on {place.mount.path}, which each node has of its own", remedy)
     if place.here is None:
-        yield unseen(what, place, target)
+        yield _unseen(what, place, job, target)
         return
     try:
         rows = list(islice(read_records(records_file(place.here)), SAMPLED_ROWS))
@@ -214,8 +215,11 @@ def judge_space(what: str, free_bytes: int, needed_bytes: int) -> Finding:
     return passed(what, reason)
 
 
-def unseen(what: str, place: Place, target: str) -> Finding:
+def _unseen(what: str, place: Place, job: Job, target: str) -> Finding:
     """What lies where this machine cannot look."""
+    if any(destination(words) == place.path for words in job.stage):
+        return skipped(what, f"{place.path} is not seen from this machine; --stage puts it there")
     if place.mount is None and target in CONTAINERS:
         return skipped(what, f"{place.path} is on no mount, so it must be in the image", "put it on a mount otherwise")
-    return skipped(what, f"{place.path} is not seen from this machine", "--stage puts it there and checks it")
+    remedy = "name it in job.stage and launch with --stage, unless it is there"
+    return skipped(what, f"{place.path} is not seen from this machine", remedy)
