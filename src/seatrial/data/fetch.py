@@ -78,7 +78,8 @@ def plan_model(name: str) -> FetchPlan:
     Raises:
         UsageError: no such model, no access, offline.
     """
-    return _plan(name, "model", None, ignore=NOT_FETCHED)
+    _, commit = _find(name, "model", None)
+    return _plan(name, "model", commit, ignore=NOT_FETCHED)
 
 
 def tokenizer_folder(name: str) -> Path:

@@ -1,17 +1,21 @@
 """Real settings, models and rows on this machine, wrong in one way each."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import seatrial
 from seatrial.data.conversation import Conversation, Message, encode
 from seatrial.launch.preflight.finding import Finding
 from seatrial.launch.preflight.training import check_training, judge_lengths, judge_space, needed_bytes
 from seatrial.settings import DataSettings, LoraSettings, TrainSettings
-from tests.hub import hub
+from tests.hub import REPOS, hub
 from tests.launch.preflight.jobs import FAIL, PASS, SKIPPED, WARN, job
 
+TINY = Path(seatrial.__file__).parent / "assets" / "tiny"
 LLAMA_8B = {
     "vocab_size": 128256,
     "hidden_size": 4096,
@@ -97,18 +101,53 @@ def test_a_model_without_weights(share: Path) -> None:
     (share / "model").mkdir()
     (share / "model" / "config.json").write_text("{}")
     assert look(share, {"model": {"path": "model"}})["model"].reason.endswith("has no *.safetensors")
+    (share / "model" / "config.json").write_text((TINY / "config.json").read_text())
+    found = look(share, {"model": {"path": "model", "weights": "random"}})
+    assert found["model"].verdict is PASS
+    assert "tokenizer" in found["template"].reason
 
 
-def test_models_of_the_hub(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_no_decoder(share: Path) -> None:
+    (share / "model").mkdir()
+    (share / "model" / "config.json").write_text("{}")
+    found = look(share, {"model": {"path": "model", "weights": "random"}})
+    assert "no decoder that we know" in found["model"].reason
+
+
+def test_a_model_of_the_hub_is_better_staged(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        file.name: file.read_bytes() for file in TINY.iterdir() if file.suffix in (".json", ".jinja", ".safetensors")
+    }
+    monkeypatch.setitem(REPOS, "models/sea/tiny", files)
+    with served(share, monkeypatch):
+        found = look(share, {"model": {"path": "sea/tiny"}})
+    assert found["model"].verdict is WARN
+    assert "[[fetch, sea/tiny, --to, DIR]]" in found["model"].remedy
+    assert found["data"].verdict is PASS  # its tokenizer came, its weights did not
+    assert not list((share / "cache").rglob("*.safetensors"))
+
+
+@contextmanager
+def served(share: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Names of models are looked for on a hub of our own."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(share / "cache"))
     with hub() as endpoint:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)  # read from HF_ENDPOINT once
         files = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", files)
-        there = look(share, {"model": {"path": "sea/pilot"}})["model"]
-        assert look(share, {"model": {"path": "sea/none"}})["model"].verdict is FAIL
-    assert there.verdict is WARN
-    assert "[[fetch, sea/pilot, --to, DIR]]" in there.remedy
+        yield
+
+
+def test_a_name_that_the_hub_does_not_know(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(share, monkeypatch):
+        found = look(share, {"model": {"path": "sea/none"}})
+    assert found["model"].verdict is FAIL
+    assert "no such model or dataset on the hub" in found["model"].reason
+
+
+def test_a_hub_that_only_the_nodes_may_reach(share: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    assert look(share, {"model": {"path": "sea/pilot"}})["model"].verdict is WARN
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "skypilot"])

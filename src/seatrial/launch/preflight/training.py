@@ -83,10 +83,14 @@ def _check_model(job: Job, target: str, settings: TrainSettings) -> Model:
 
 def _check_hub_model(what: str, name: str) -> Model:
     """Access, size, and the small files that lengths are counted with."""
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         size_gb = plan_model(name).total_bytes / GB
         folder = tokenizer_folder(name)
     except UsageError as error:
+        if error.__cause__ is not None and not isinstance(error.__cause__, HfHubHTTPError):  # it gave no answer
+            return Model((doubtful(what, str(error), "see that the nodes reach it, or stage it"),), None)
         return Model((failed(what, str(error), "or name a directory that holds it"),), None)
     finding = doubtful(
         what,
@@ -159,7 +163,11 @@ def _check_run_dir(job: Job, target: str, settings: TrainSettings, model: Path |
         return
     if settings.checkpoint.dir is not None:
         place = place_of(job, target, PurePosixPath(settings.checkpoint.dir))
-    needed = needed_bytes(json.loads((model / "config.json").read_text()), settings)
+    try:
+        needed = needed_bytes(json.loads((model / "config.json").read_text()), settings)
+    except (UsageError, ValueError) as error:
+        yield failed("model", f"config.json: {error}", "name a model of the kinds that seatrial trains: model.path")
+        return
     yield from _check_space(place, needed)
 
 
