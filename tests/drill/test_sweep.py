@@ -1,18 +1,23 @@
 """A short drill of real trainings, one fault of each family that is quick, and its record as JSON and as a page."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import typer.main
 
 from seatrial.cli.main import app
+from seatrial.dist.watchdog.sight import process_state
+from seatrial.drill.acts import descendants
 from seatrial.drill.catalogue import CATALOGUE
 from seatrial.drill.page import render
 from seatrial.drill.sweep import Drill, chosen, run_drill
-from seatrial.errors import UsageError
+from seatrial.drill.torchrun import _processes_of
+from seatrial.errors import Preempted, UsageError
 
 FAULTS = ("abort of a rank", "SIGKILL of the writer", "loss of the node that recovers", "disk error", "bit flip", "NaN")
 
@@ -20,8 +25,14 @@ FAULTS = ("abort of a rank", "SIGKILL of the writer", "loss of the node that rec
 def test_trainings_come_through(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seatrial", "drill", "--faults", str(len(FAULTS)), "--seed", "0", "--world", "1,2"]
     options = ["--only", ",".join(FAULTS), "--out", str(tmp_path / "drill"), "--json", str(tmp_path / "drill.json")]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
+    kept = set()
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as drill:
+        while drill.poll() is None:
+            if (tmp_path / "drill.json").exists():
+                kept.add(len(json.loads((tmp_path / "drill.json").read_text())["faults"]))
+            time.sleep(0.05)
+        assert drill.returncode == 0, drill.stderr.read() if drill.stderr is not None else ""
+    assert kept == set(range(1, len(FAULTS) + 1)), "the record grows with every training"
     result = json.loads((tmp_path / "drill.json").read_text())
     assert {line["name"].partition(" on")[0] for line in result["faults"]} == set(FAULTS)
     for line in result["faults"]:
@@ -33,6 +44,20 @@ def test_trainings_come_through(tmp_path: Path) -> None:
     page = render(result)
     assert result["undisturbed_sha256"] in page
     assert all(line["name"] in page for line in result["faults"])
+
+
+def test_one_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "seatrial", "drill", "--world", "2", "--out", str(tmp_path / "drill")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as drill:
+        deadline = time.monotonic() + 200
+        while len(started := descendants(drill.pid)) < 4:  # torchrun, two ranks, and what they start
+            assert drill.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        drill.send_signal(signal.SIGINT)
+        _, said = drill.communicate(timeout=60)
+    assert drill.returncode == Preempted.exit_code, said
+    assert not any(process_state(pid) for pid in started)
+    assert not _processes_of(tmp_path / "drill")
 
 
 def test_only_what_is_asked_for() -> None:

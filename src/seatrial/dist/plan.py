@@ -183,6 +183,7 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         if job.base == "fp8" and layout.plan == "replicate":
             stored += quantised  # the second copy, laid out for the backward product
     weights = stored * shape.blocks + ends * (job.weight_bytes if lora else 4)
+    fp8_head = shape.end if lora and job.base == "fp8" else 0  # for the derivative of the loss; else made for each pack
     in_block = sum((o + i) * job.rank for o, i in adapted.values())
     adapters = in_block * shape.blocks * 4
     gradients = adapters if lora else weights
@@ -199,18 +200,18 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     backward = tokens * compute * (again[layout.checkpointing] + 4 * shape.intermediate)
     loss = min(tokens, LOSS_CHUNK) * shape.vocabulary * compute * 2
 
-    gathered = 0
+    gathered = fp8_head
     if pieces > 1:
         # The block at work, the next one, and a buffer that either arrives in; the head; gradients of two blocks.
         a_block_adapters = 0 if job.order_free else in_block
         a_whole_block = stored + a_block_adapters * 4 if lora else a_block * compute
         blocks_whole = (3 if layout.reshard_after_forward else shape.blocks + 1) * a_whole_block
         sums = 2 * (a_block_adapters if lora else a_block) * 4
-        gathered = blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
+        gathered += blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
         if layout.gathered:
             gathered += (a_block * shape.blocks + ends) * 4  # each rank's own sums of gradients in float32
     elif not lora and compute < 4:
-        gathered = weights // 4 * compute  # autocast keeps its copies from the forward to the backward pass
+        gathered += weights // 4 * compute  # autocast keeps its copies from the forward to the backward pass
     if layout.gathered and job.base == "fp8":
         gathered += 2 * a_block * shape.blocks  # both layouts
     if lora and (job.base == "nf4" or (job.base == "fp8" and layout.plan != "replicate")):

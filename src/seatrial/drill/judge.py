@@ -97,6 +97,11 @@ def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
     return Judged(verdict, (*unstruck, *wrong, *late), detected, recovered_seconds(evidence), lost, culprit)
 
 
+def inconclusive(reason: str) -> Judged:
+    """Of a trial that did not take place."""
+    return Judged(Verdict.INCONCLUSIVE, (reason,), None, None, 0, "")
+
+
 def answer(fault: Fault, evidence: Evidence) -> JsonObject | None:
     """The event with which the run told of the fault; None when it did not, or had not to."""
     struck = _struck_at(evidence)

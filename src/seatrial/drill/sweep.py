@@ -12,11 +12,11 @@ from pathlib import Path
 from seatrial.drill import plan
 from seatrial.drill.catalogue import CATALOGUE, Kind, sweep
 from seatrial.drill.fault import Fault
-from seatrial.drill.judge import Expected, Judged, judge, productive_seconds
+from seatrial.drill.judge import Expected, Judged, inconclusive, judge, productive_seconds
 from seatrial.drill.network import can_cut
 from seatrial.drill.torchrun import import_everything
-from seatrial.drill.trial import Evidence, Site, run_trial
-from seatrial.errors import SeatrialError, UsageError
+from seatrial.drill.trial import NO_EVIDENCE, Evidence, Site, run_trial
+from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.hardware import gpu_names
 from seatrial.lock import locked
 from seatrial.provenance import provenance
@@ -60,6 +60,7 @@ def run_drill(drill: Drill, say: Callable[[str], None], keep: Callable[[JsonObje
 
     Raises:
         UsageError: ``only`` names nothing, or another drill has the directory.
+        Preempted: asked to stop; no process of it is left.
         SeatrialError: the undisturbed training does not come to its end.
     """
     gpus = _usable_gpus()
@@ -100,9 +101,14 @@ def _run_drill(
             say(f"the budget is used up: {len(faults) - number} faults are left out")
             break
         name = f"{number:03d}"
-        evidence = run_trial(fault, site, name)
-        wanted = replace(expected, sha256=_reference(fault, evidence, site, expected, worlds, references))
-        judged = judge(fault, evidence, wanted)
+        try:
+            evidence = run_trial(fault, site, name)
+            wanted = replace(expected, sha256=_reference(fault, evidence, site, expected, worlds, references))
+            judged = judge(fault, evidence, wanted)
+        except Preempted as error:
+            raise Preempted(f"stopped; the record holds {number} of {len(faults)} faults") from error
+        except (SeatrialError, OSError) as error:  # ours, not the training's: the faults that follow can be met still
+            evidence, judged = NO_EVIDENCE, inconclusive(f"the drill failed: {error}")
         lines.append(_line(fault, evidence, judged))
         _tidy(site.folder / name, lines[-1])
         say(f"{number + 1:>3}/{len(faults)} {judged.verdict:<5} {fault.name}, {fault.moment}" + _why(judged))
@@ -250,7 +256,7 @@ def _result(
 
 
 def _seconds(evidence: Evidence) -> float:
-    return evidence.starts[-1].ended - evidence.starts[0].began
+    return evidence.starts[-1].ended - evidence.starts[0].began if evidence.starts else 0.0
 
 
 def _why(judged: Judged) -> str:

@@ -51,6 +51,9 @@ class Evidence:
     sha256: str | None
 
 
+NO_EVIDENCE = Evidence((), (), (), (), (), None, None)
+
+
 @dataclass(frozen=True)
 class Site:
     """Where trials take place. ``seconds``: what one start may take. ``warm``: see :mod:`seatrial.drill.torchrun`."""

@@ -89,10 +89,11 @@ class Gossip:
             within(RECORD_SECONDS, self._others.read)
             told, waited = self.concluded, time.monotonic() - began
             if told is not None and not told.is_echo:
-                return told
+                return replace(told, at=ending.at)
             for node, seconds in self._others.silent().items():
                 if self._others.is_under_way(node):
-                    return of_silence(node, self._others.views_of(node), seconds)
+                    silence = of_silence(node, self._others.views_of(node), seconds)
+                    return replace(silence, at=ending.at)
             if self._others.have_ended() or (waited > RECORD_SECONDS and self._others.heard_since(began)):
                 return of_link(ending)
             time.sleep(HEAR_SECONDS)

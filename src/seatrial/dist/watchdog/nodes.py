@@ -67,6 +67,7 @@ class OtherNodes:
         self._run, self._generation = run, generation
         self._others = [other for other in range(nodes) if other != node]
         self._heard: dict[int, tuple[float, NodeReport]] = {}
+        self._told: dict[int, float] = {}  # when a report came while we looked: what is read first may be old
         self._read = self._reading_since = float("-inf")
 
     def read(self) -> None:
@@ -74,13 +75,18 @@ class OtherNodes:
         now = time.monotonic()
         if now - self._read > 2 * TELL_SECONDS:
             self._reading_since = now  # what was told meanwhile we did not hear
+            self._told.clear()
         for node in self._others:
             with suppress(OSError):
                 report = read_report(RunDir(self._run).node_report(node).read_text())
                 if report is None or report.generation != self._generation:
                     continue
+                was_read = node in self._told
+                self._told.setdefault(node, float("-inf"))
                 if node not in self._heard or self._heard[node][1].number != report.number:
                     self._heard[node] = time.monotonic(), report
+                    if was_read:
+                        self._told[node] = time.monotonic()
         self._read = time.monotonic()
 
     @property
@@ -115,10 +121,7 @@ class OtherNodes:
 
     def heard_since(self, then: float) -> bool:
         """Whether every other node has told something, or had ended before. ``then``: monotonic seconds."""
-        return all(
-            not self.is_under_way(node) or (node in self._heard and self._heard[node][0] > then)
-            for node in self._others
-        )  # fmt: skip
+        return all(not self.is_under_way(node) or self._told.get(node, 0.0) > then for node in self._others)
 
     def have_ended(self) -> bool:
         """Whether no other node has more to tell."""
