@@ -46,7 +46,8 @@ def job_in(folder: Path, **fields: Any) -> Job:
     values: dict[str, Any] = {
         "name": "trial",
         "nodes": 2,
-        "gpus_per_node": 1,
+        "gpus_per_node": 0,
+        "processes_per_node": 1,
         "cpus_per_node": 2,
         "memory_gib": 1,
         "venv": sys.prefix,
@@ -88,12 +89,15 @@ def losses(run: RunDir) -> dict[int, float]:
     return {record["step"]: record["loss"] for record in run.read_metrics()}
 
 
-def until_step(run: RunDir, attempt: int, more: int, log: Path) -> None:
-    """So many steps into an attempt."""
+def until_step(slurm: Cluster, number: str, run: RunDir, attempt: int, steps: int) -> None:
+    """So many steps into an attempt of a job that runs."""
     deadline = time.monotonic() + LONG_SECONDS
-    while [record["attempt"] for record in run.read_metrics()].count(attempt) < more:
+    while [record["attempt"] for record in run.read_metrics()].count(attempt) < steps:
+        job = slurm.job(number)
+        log = Path(job["StdOut"])
         assert time.monotonic() < deadline, log.read_text()[-4000:]
-        time.sleep(0.1)
+        assert job["JobState"] in ("PENDING", "RUNNING", "COMPLETING"), log.read_text()[-4000:]
+        time.sleep(0.2)
 
 
 def test_training_goes_on_through_preemption_and_a_lost_node(slurm: Cluster, tmp_path: Path) -> None:
@@ -104,21 +108,20 @@ def test_training_goes_on_through_preemption_and_a_lost_node(slurm: Cluster, tmp
     """
     write_model(tmp_path / "model")
     write_rows(tmp_path / "data", rows=40)
-    steps = {"steps": 200, "packs_per_step": 2}
-    saves = {"every_steps": 20}
+    steps = {"steps": 40, "packs_per_step": 2}
+    saves = {"every_steps": 4}
     plain = write_config(settings_for(tmp_path, "plain", optimizer=steps, checkpoint=saves), tmp_path / "plain.yaml")
     config = write_config(settings_for(tmp_path, "run", optimizer=steps, checkpoint=saves), tmp_path / "train.yaml")
     job = job_in(tmp_path / "work", config="train.yaml", secrets=("HF_TOKEN",), grace_seconds=60)
     run = RunDir(tmp_path / "run")
 
     number = submit(slurm, job, config.read_text(), HF_TOKEN=SECRET)
-    log = Path(job.workdir, f"trial-{number}.out")
-    until_step(run, 1, 10, log)
+    until_step(slurm, number, run, 1, 3)
     used = slurm.run("scontrol", "show", "hostnames", slurm.job(number)["NodeList"]).split()
     for node in used:
         slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=trial")
     slurm.run("scancel", "--batch", "--signal=USR1", number)
-    until_step(run, 2, 10, log)
+    until_step(slurm, number, run, 2, 3)
     others = slurm.run("scontrol", "show", "hostnames", slurm.job(number)["NodeList"]).split()
     assert not set(used) & set(others)
 
@@ -126,7 +129,7 @@ def test_training_goes_on_through_preemption_and_a_lost_node(slurm: Cluster, tmp
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
     slurm.kill_node(others[0])
     ended = until_ended(slurm, number)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "2"), log.read_text()[-4000:]
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "2"), output(job, number)[-4000:]
     slurm.start_node(others[0])
 
     subprocess.run([sys.executable, "-m", "seatrial", "train", str(plain)], check=True, capture_output=True)

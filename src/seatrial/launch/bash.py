@@ -12,6 +12,16 @@ def exports(variables: Iterable[Variable]) -> list[str]:
     return [f"export {one.name}={shlex.quote(one.value)}  # {one.reason}" for one in variables]
 
 
+FOLDER = ".seatrial"
+"""In ``job.workdir``: the settings that travelled with a job, logs and summaries."""
+
+
+def settings_path(text: str) -> str:
+    """Where the settings of a job lie on its nodes. Other settings have another name, so that nothing changes under a
+    job that starts again."""
+    return f"{FOLDER}/settings-{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml"
+
+
 def heredoc(file: str, text: str) -> str:
     """Lines that write ``text`` to a file as it is.
 

@@ -1,6 +1,5 @@
 """A job as an sbatch script, for Slurm and Soperator: with a virtual environment, or in a container (pyxis, enroot)."""
 
-import hashlib
 import shlex
 from functools import cache
 from pathlib import PurePosixPath
@@ -8,12 +7,9 @@ from pathlib import PurePosixPath
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from seatrial.errors import SettingsError
-from seatrial.launch.bash import command, exports, heredoc
+from seatrial.launch.bash import FOLDER, command, exports, heredoc, settings_path
 from seatrial.launch.environment import environment
 from seatrial.launch.job import Job, Rendered, final_codes, node_command
-
-FOLDER = ".seatrial"
-"""In ``job.workdir``: the settings that travelled with a job, and a folder with its summary."""
 
 END_SECONDS = 120
 """How long the other nodes of a training may take to end once the first has: they see it in the run directory."""
@@ -33,8 +29,8 @@ def render_slurm(job: Job, config_text: str | None, excluded: tuple[str, ...] = 
     """
     if job.slurm.nodewise and job.verb != "accept":
         raise SettingsError(f"job.slurm.nodewise: only job.verb accept can do it, and this is {job.verb}; remove it")
-    file = f"{FOLDER}/settings-{hashlib.sha256((config_text or '').encode()).hexdigest()[:12]}.yaml"
-    words = node_command(job, python=_python(job), config=file if config_text is not None else None)
+    file = settings_path(config_text) if config_text is not None else None
+    words = node_command(job, python=_python(job), config=file)
     text = _template().render(
         job=job,
         directives=[*_directives(job), *_excluding(excluded)],
