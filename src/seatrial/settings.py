@@ -40,6 +40,11 @@ class RunSettings(Frozen):
     max_attempts_without_progress: Positive = Field(
         3, description="so many attempts in a row that fail and commit no step end the run for good"
     )
+    acceptance: Path | None = Field(
+        None,
+        description="acceptance.json of these GPUs: an alarm is raised where training stays slower than it leads to "
+        "expect, and where a rank is slower than its GPU was",
+    )
 
 
 class ModelSettings(Frozen):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from seatrial.accept.acceptance import Acceptance
+from seatrial.acceptance import Acceptance
 from seatrial.cli.main import app
 from seatrial.records import CheckResult, Verdict, write_json
 

@@ -1,7 +1,7 @@
 """What got worse between two acceptances, by part and not by slot."""
 
-from seatrial.accept.acceptance import Acceptance, Part
 from seatrial.accept.compare import compare
+from seatrial.acceptance import Acceptance, Part
 from seatrial.records import CheckResult, Measurement, Verdict
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from seatrial.accept.acceptance import Acceptance, Part, gpu_label, gpu_parts, read_acceptance
 from seatrial.accept.history import past_of, read_past, with_past
+from seatrial.accept.parts import gpu_label, gpu_parts
+from seatrial.acceptance import Acceptance, Part, read_acceptance
 from seatrial.errors import UsageError
 from seatrial.records import CheckResult, Measurement, Verdict, write_json
 

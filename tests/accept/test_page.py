@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from seatrial.accept.acceptance import Acceptance, gpu_parts
 from seatrial.accept.blame.inquest import Culprit
 from seatrial.accept.blame.ticket import ticket
 from seatrial.accept.catalogue import LADDER
@@ -12,7 +11,9 @@ from seatrial.accept.check import judge_recorded
 from seatrial.accept.cluster.checks import BlameFacts
 from seatrial.accept.limits import Limits
 from seatrial.accept.page import figures, html
+from seatrial.accept.parts import gpu_parts
 from seatrial.accept.runner import result_of
+from seatrial.acceptance import Acceptance
 from seatrial.records import JsonObject, Verdict
 
 from .healthy import DRIVER, HEALTHY

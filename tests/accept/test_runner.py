@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from seatrial.accept import catalogue, render, runner
-from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import Request
 from seatrial.accept.inventory import Inventory, take_inventory
 from seatrial.accept.runner import Worker
+from seatrial.acceptance import Acceptance
 from seatrial.cli.main import app
 from seatrial.errors import UsageError
 from seatrial.records import CheckResult, Verdict, final_verdict
@@ -48,8 +48,10 @@ def test_the_processors_ladder_is_measured_and_judged(accepted: tuple[Path, Acce
 def test_the_reports_say_the_same(accepted: tuple[Path, Acceptance]) -> None:
     out, acceptance = accepted
     written = json.loads((out / "acceptance.json").read_text())
-    assert written["schema_version"] == 2
-    assert set(written) == {"schema_version", "verdict", "checks", "provenance", "seconds", "host", "parts", "culprits"}
+    assert written["schema_version"] == 3
+    assert set(written) == {
+        *("schema_version", "verdict", "checks", "provenance", "seconds", "host", "parts", "culprits", "nodes")
+    }
     assert Acceptance.model_validate(written) == acceptance
     assert written["verdict"] == final_verdict(result.verdict for result in acceptance.checks)
     measured = [json.loads(line)["check"] for line in (out / "facts.jsonl").read_text().splitlines()]

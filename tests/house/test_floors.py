@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "seatrial"
 
 # Base files, lowest first: each may import those before it, and nothing else of ours.
-BASE = ("errors", "stop", "lock", "records", "shell", "settings", "rundir", "hardware", "provenance")
+BASE = ("errors", "stop", "lock", "records", "acceptance", "shell", "settings", "rundir", "hardware", "provenance")
 
 # Folders, lowest floor first, with the folders that each may import. All may import the base. None may name a folder
 # of its own floor or of a higher one, so that rings and rivals cannot even be written down here.

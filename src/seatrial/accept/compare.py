@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.fleet import LEAST_EFFECT
+from seatrial.acceptance import Acceptance
 from seatrial.records import Frozen, Measurement, Verdict
 
 Change = Literal["worse", "better", "same", "only in the first", "only in the second"]

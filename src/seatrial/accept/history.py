@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from seatrial.accept.acceptance import Acceptance, Part, read_acceptance
 from seatrial.accept.check import percentile
 from seatrial.accept.fleet import falls_behind
+from seatrial.acceptance import Acceptance, Part, read_acceptance
 from seatrial.records import CheckResult, Verdict, final_verdict
 
 LEAST_EARLIER = 3

@@ -10,12 +10,12 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from seatrial.accept import charts
-from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import percentile
 from seatrial.accept.checks.collectives import RanksFacts
 from seatrial.accept.checks.fabric import PeerFacts
 from seatrial.accept.cluster.checks import BlameFacts
 from seatrial.accept.render import shown
+from seatrial.acceptance import Acceptance
 from seatrial.records import Frozen, JsonObject, Measurement
 
 F = TypeVar("F", bound=Frozen)

@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from seatrial.accept.acceptance import Acceptance
 from seatrial.accept.check import AnyCheck
 from seatrial.accept.limits import Limits
+from seatrial.acceptance import Acceptance
 from seatrial.records import CheckResult, Measurement, Verdict
 
 if TYPE_CHECKING:

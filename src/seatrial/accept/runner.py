@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import IO, Self
 
 from seatrial.accept import catalogue, render
-from seatrial.accept.acceptance import Acceptance, Part, gpu_parts
 from seatrial.accept.check import AnyCheck, Judgement, Request, judge_recorded
 from seatrial.accept.history import Past, with_past
 from seatrial.accept.inventory import Inventory, take_inventory
 from seatrial.accept.limits import Limits
 from seatrial.accept.nvml import DriverState
+from seatrial.accept.parts import gpu_parts
+from seatrial.acceptance import Acceptance, NodeGrade, Part
 from seatrial.errors import UsageError
 from seatrial.provenance import provenance
 from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl, final_verdict, read_jsonl, write_json
@@ -127,18 +128,21 @@ def conclude(
     seconds: float,
     parts: Sequence[Part] | None = None,
     culprits: Sequence[JsonObject] = (),
+    nodes: Sequence[NodeGrade] | None = None,
 ) -> Acceptance:
     """Grade the results and write the reports: ``acceptance.json``, ``.md``, ``.html`` and ``.xml`` (JUnit)."""
     from seatrial.accept import page
 
+    verdict = final_verdict(result.verdict for result in results)
     acceptance = Acceptance(
-        verdict=final_verdict(result.verdict for result in results),
+        verdict=verdict,
         checks=tuple(results),
         provenance=provenance(),
         seconds=seconds,
         host=platform.node(),
         parts=tuple(parts_in(out) if parts is None else parts),
         culprits=tuple(culprits),
+        nodes=tuple([grade_of(platform.node(), verdict, results)] if nodes is None else nodes),
     )
     with _writing(out):
         write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))
@@ -146,6 +150,12 @@ def conclude(
         (out / "acceptance.xml").write_text(render.junit(acceptance))
         (out / "acceptance.html").write_text(page.html(acceptance, list(read_jsonl(out / "facts.jsonl"))))
     return acceptance
+
+
+def grade_of(host: str, verdict: Verdict, results: Sequence[CheckResult]) -> NodeGrade:
+    """With the first of the checks that decided."""
+    found = (f"{r.check}: {r.reason}" for r in results if r.verdict is verdict and verdict is not Verdict.PASS)
+    return NodeGrade(host=host, verdict=verdict, reason=next(found, ""))
 
 
 @contextlib.contextmanager

@@ -120,8 +120,8 @@ def compare(
     from rich.markup import escape
     from rich.table import Table
 
-    from seatrial.accept.acceptance import read_acceptance
     from seatrial.accept.compare import compare
+    from seatrial.acceptance import read_acceptance
 
     comparison = compare(read_acceptance(first), read_acceptance(second))
     table = Table("what", "first", "second", "", show_edge=False, pad_edge=False)

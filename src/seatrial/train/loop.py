@@ -21,6 +21,7 @@ from seatrial.train.lifecycle import NO_TIME, end_with, open_run, tell_beginning
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
 from seatrial.train.origin import start_from
+from seatrial.train.pace import expected_pace
 from seatrial.train.packs import plan_packs
 from seatrial.train.recover import recover
 from seatrial.train.saving import adapter_file, identity
@@ -79,7 +80,8 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
             refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
-            meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt) if world.is_first else None
+            expected = expected_pace(settings, world)
+            meter = open_meter(run, settings, training, packs, expected, steps, attempt) if world.is_first else None
             inputs = on_device(packs.of_steps(health.steps(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()
             done, stopping, own_seconds = first, False, 0.0

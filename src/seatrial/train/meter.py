@@ -17,6 +17,7 @@ from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.ceiling import gemm_ceilings
 from seatrial.train.flops import FlopCost, flop_cost
+from seatrial.train.pace import Expected, Pace, judge_pace, says_something
 from seatrial.train.packs import RankPacks
 from seatrial.train.step import StepReport, Training
 
@@ -69,6 +70,7 @@ class Meter:
         steps: of the whole run.
         ceilings: TFLOP/s by format, as ``gemm_ceilings`` measures them; None where there is no GPU.
         base_format: the format in which the base is multiplied: a key of ``ceilings``.
+        expected: what these GPUs did when they were accepted; None: nobody said.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Meter:
         cost: FlopCost,
         ceilings: Mapping[str, float] | None,
         base_format: str,
+        expected: Expected | None = None,
     ) -> None:
         self._run = run
         self._steps = steps
@@ -90,12 +93,15 @@ class Meter:
         self._cost = cost
         self._ceilings = ceilings
         self._base_format = base_format
+        self._expected = expected
+        self._pace = Pace()
+        self._told_expectation = False
         self._recent: deque[float] = deque(maxlen=_WINDOW_STEPS)
         self._console = Console(stderr=True, highlight=False)
         self._last_line = 0.0
 
     def write(self, report: StepReport, learning_rate: float) -> StepRecord:
-        """Append the record of a step."""
+        """Append the record of a step, and the alarms that it gives cause for."""
         seconds, done = report.seconds, report.step + 1
         self._recent.append(seconds)
         work = self._packs.work(report.step)
@@ -133,8 +139,26 @@ class Meter:
             slowest_rank=slowest,
         )
         self._run.append(self._run.metrics, asdict(record))
+        self._watch_pace(record, report.rank_seconds)
         self._say(record)
         return record
+
+    def _watch_pace(self, record: StepRecord, rank_seconds: Sequence[float]) -> None:
+        if self._expected is None:
+            return
+        packs_per_gpu = -(-len(record.packs) // self._gpus)
+        ideal_seconds = None if record.mfu is None else record.mfu * record.seconds / packs_per_gpu
+        judged = says_something(ideal_seconds)
+        if not self._told_expectation:
+            self._told_expectation = True
+            self._run.event("expected", mfu=self._expected.mfu, slowness=self._expected.slowness, judged=judged)
+        mfu = record.mfu if judged else None
+        self._pace, alarms = judge_pace(
+            self._pace, self._expected, seconds=record.seconds, mfu=mfu, rank_seconds=rank_seconds
+        )
+        for alarm in alarms:
+            self._run.event("alarm", what=alarm.what, reason=alarm.reason, step=record.step)
+            self._console.print(f"alarm: {alarm.reason}")
 
     def _say(self, record: StepRecord) -> None:
         now = time.monotonic()
@@ -148,7 +172,13 @@ class Meter:
 
 
 def open_meter(
-    run: RunDir, settings: TrainSettings, training: Training, packs: RankPacks, *, steps: int, attempt: int
+    run: RunDir,
+    settings: TrainSettings,
+    training: Training,
+    packs: RankPacks,
+    expected: Expected | None,
+    steps: int,
+    attempt: int,
 ) -> Meter:
     """The meter of a run, after measuring what this GPU sustains. Rank 0 only."""
     ceilings = gemm_ceilings(run, training.world.device)
@@ -161,6 +191,7 @@ def open_meter(
         cost=cost_of(training.model, settings),
         ceilings=ceilings,
         base_format="fp8" if in_fp8 else "bf16",
+        expected=expected,
     )
 
 

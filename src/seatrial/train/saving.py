@@ -23,7 +23,7 @@ _SAMPLE_BYTES = 64 * 1024
 
 # May differ between the attempts of one run: where things are and how often we save, never what is computed.
 _FREE_TO_CHANGE = {
-    "run": {"dir", "timeout_seconds", "hang_seconds", "grace_seconds", "max_attempts_without_progress"},
+    "run": {"dir", "timeout_seconds", "hang_seconds", "grace_seconds", "max_attempts_without_progress", "acceptance"},
     "model": {"activation_checkpointing"},
     "parallel": {"plan", "shard_size"},
     "checkpoint": {"every_steps", "mtbf_hours", "dir", "keep"},

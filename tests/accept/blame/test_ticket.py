@@ -1,8 +1,9 @@
 """A ticket names the part by numbers that stay with it, and how to see the fault again."""
 
-from seatrial.accept.acceptance import Part, gpu_parts
 from seatrial.accept.blame.inquest import Culprit
 from seatrial.accept.blame.ticket import ticket, ticket_text
+from seatrial.accept.parts import gpu_parts
+from seatrial.acceptance import Part
 
 from ..healthy import DRIVER
 

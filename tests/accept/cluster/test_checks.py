@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from seatrial.accept.acceptance import Part
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import judge_recorded
-from seatrial.accept.cluster.checks import fleet_rates, merged, placed_parts
+from seatrial.accept.cluster.checks import BlameFacts, fleet_rates, merged, placed_parts
 from seatrial.accept.cluster.conductor import wrong_nodes
-from seatrial.accept.cluster.run import unique_hosts
+from seatrial.accept.cluster.run import node_grades, unique_hosts
 from seatrial.accept.limits import Limits
+from seatrial.acceptance import Acceptance, Part
 from seatrial.records import CheckResult, Measurement, Verdict
 
 SAME = {"driver": "580", "kernel": "6.8", "GPUs": "8 x H200"}
@@ -136,3 +136,20 @@ def test_results_of_nodes_become_one_with_the_gravest_verdict_and_its_hosts() ->
 
 def test_nodes_of_one_name_are_told_apart() -> None:
     assert unique_hosts({0: "vm", 1: "vm", 2: "gpu-9", 3: ""}) == {0: "vm#0", 1: "vm#1", 2: "gpu-9", 3: "node#3"}
+
+
+def test_every_node_gets_a_grade_with_its_reason() -> None:
+    """By itself, and by what the others found: whom they blame has failed, however sound it is alone."""
+    blame = BlameFacts.model_validate({**BLAME, "culprits": [CULPRIT], "silent": {2: "left 2 orders unanswered"}})
+    sound = Acceptance(verdict=Verdict.PASS, checks=(), provenance={}, seconds=1.0)
+    slow = CheckResult(check="gpu.pcie", question="?", verdict=Verdict.FAIL, reason="GPU 3: Gen3")
+    failed = Acceptance(verdict=Verdict.FAIL, checks=(slow,), provenance={}, seconds=1.0)
+    hosts = {0: "n0", 1: "n1", 2: "n2", 3: "n3", 4: "n4"}
+    grades = node_grades(hosts, {0: sound, 1: sound, 2: sound, 3: failed}, {4: "last heartbeat 9 s ago"}, blame)
+    assert [(grade.host, grade.verdict, grade.reason) for grade in grades] == [
+        ("n0", Verdict.PASS, ""),
+        ("n1", Verdict.FAIL, "bad cable: rail 3"),
+        ("n2", Verdict.FAIL, "left 2 orders unanswered"),
+        ("n3", Verdict.FAIL, "gpu.pcie: GPU 3: Gen3"),
+        ("n4", Verdict.FAIL, "missing: last heartbeat 9 s ago"),
+    ]

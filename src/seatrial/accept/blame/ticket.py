@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from seatrial.accept.acceptance import Part
 from seatrial.accept.blame.inquest import Culprit
+from seatrial.acceptance import Part
 from seatrial.records import JsonObject
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from seatrial.accept import nvml
-from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude
 from seatrial.accept.facts import Facts
 from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limits
+from seatrial.accept.parts import gpu_label as label
 from seatrial.records import Measurement, Verdict
 
 

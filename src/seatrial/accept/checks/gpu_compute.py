@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from seatrial.accept import gpu_limits, nvml
-from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, finish, judge_fleet, judge_gpu_rate, span
 from seatrial.accept.digest import Tally, digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limits
+from seatrial.accept.parts import gpu_label as label
 from seatrial.records import Measurement, Verdict
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import MIN_SAMPLES, Finding, judge_rate, percentile
 from seatrial.accept.facts import Facts
 from seatrial.accept.fleet import stragglers
 from seatrial.accept.limits import Limit
+from seatrial.accept.parts import gpu_label as label
 from seatrial.records import Verdict
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from functools import partial
 
 from seatrial.accept import gpu_limits
-from seatrial.accept.acceptance import gpu_label as label
 from seatrial.accept.check import Check, Finding, Judgement, Request, conclude, measurement
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus, judge_fleet, judge_gpu_rate, span, timed
 from seatrial.accept.digest import ODD_MULTIPLIER
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limits
+from seatrial.accept.parts import gpu_label as label
 from seatrial.hardware import GB, GIB
 from seatrial.records import Measurement, Verdict
 

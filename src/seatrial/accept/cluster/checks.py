@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NoReturn
 
-from seatrial.accept.acceptance import Part
 from seatrial.accept.blame.inquest import Culprit
 from seatrial.accept.check import AnyCheck, Check, Finding, Judgement, Request, conclude, measurement, percentile
 from seatrial.accept.checks.collectives import RanksFacts, judge_results, step_measurements
 from seatrial.accept.facts import Facts
 from seatrial.accept.fleet import stragglers
 from seatrial.accept.limits import Limits
+from seatrial.acceptance import Part
 from seatrial.records import CheckResult, Measurement, Verdict
 
 

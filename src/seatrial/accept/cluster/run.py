@@ -6,7 +6,7 @@ others go on. When node 0 is missing, every node still has the verdict on itself
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from seatrial.accept import runner
-from seatrial.accept.acceptance import Acceptance, Part
 from seatrial.accept.blame.bisect import Group, bisect
 from seatrial.accept.blame.inquest import Inquest, investigate
 from seatrial.accept.blame.ticket import ticket, ticket_text
@@ -32,6 +31,7 @@ from seatrial.accept.cluster.place import Place
 from seatrial.accept.facts import Facts
 from seatrial.accept.inventory import take_inventory
 from seatrial.accept.nccl_log import read_nccl_log
+from seatrial.acceptance import Acceptance, NodeGrade, Part
 from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl
 
 PREFIX = "seatrial-accept"
@@ -141,7 +141,27 @@ def _conduct(
     _write_tickets(task.out, blame, hosts, parts)
     every = [*between.merged(results), *judged]
     placed = between.placed_parts({hosts[node]: found for node, found in parts.items()})
-    return runner.conclude(task.out, every, time.monotonic() - start, placed, culprits=_tickets(blame, hosts, parts))
+    tickets = _tickets(blame, hosts, parts)
+    grades = node_grades(hosts, reports, why, blame)
+    return runner.conclude(task.out, every, time.monotonic() - start, placed, tickets, grades)
+
+
+def node_grades(
+    hosts: Mapping[int, str], reports: Mapping[int, Acceptance], missing: Mapping[int, str], blame: between.BlameFacts
+) -> list[NodeGrade]:
+    """By itself, and by what the others found of it: who is blamed has failed, however sound it is alone. Pure."""
+    faults = {blame.hosts[index]: "its sums are wrong with most partners" for index in blame.wrong}
+    faults |= {blame.hosts[index]: told for index, told in blame.silent.items()}
+    faults |= {blame.hosts[culprit.node]: f"{culprit.kind}: {culprit.part}" for culprit in blame.culprits}
+    grades = []
+    for node, host in hosts.items():
+        if node in missing:
+            grades.append(NodeGrade(host=host, verdict=Verdict.FAIL, reason=f"missing: {missing[node]}"))
+        elif host in faults:
+            grades.append(NodeGrade(host=host, verdict=Verdict.FAIL, reason=faults[host]))
+        elif node in reports:
+            grades.append(runner.grade_of(host, reports[node].verdict, reports[node].checks))
+    return grades
 
 
 def unique_hosts(names: dict[int, str]) -> dict[int, str]:

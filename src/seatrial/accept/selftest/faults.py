@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from seatrial.accept.acceptance import Acceptance, read_acceptance
 from seatrial.accept.blame.inquest import investigate
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import Judgement, Request, judge_recorded
@@ -35,6 +34,7 @@ from seatrial.accept.nccl_log import judge_transport, read_nccl_log
 from seatrial.accept.runner import Worker
 from seatrial.accept.selftest import flipped_bit
 from seatrial.accept.training import replay
+from seatrial.acceptance import Acceptance, read_acceptance
 from seatrial.records import Frozen, JsonObject, Verdict
 from seatrial.shell import run
 

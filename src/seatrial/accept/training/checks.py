@@ -3,15 +3,16 @@
 import platform
 from collections.abc import Sequence
 
-from seatrial.accept.acceptance import gpu_label
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, conclude, judge_rate, measurement, percentile
 from seatrial.accept.checks.gpu_load import Gpu, judge_fleet
 from seatrial.accept.fleet import LEAST_EFFECT
 from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limit, Limits
+from seatrial.accept.parts import gpu_label
 from seatrial.accept.training import limits as known
 from seatrial.accept.training.rate import RateFacts, RateRank, Workload, measure_rate
 from seatrial.accept.training.replay import ReplayFacts, judge_replay, measure_replay
+from seatrial.acceptance import STEP_MFU, STEP_RATE
 from seatrial.records import Measurement, Verdict
 
 
@@ -29,11 +30,11 @@ def judge_step_rate(facts: RateFacts, limits: Limits) -> Judgement:
     numbers: list[Measurement] = []
     for number, rank in sound:
         rates = [facts.workload.pack_tokens / seconds for seconds in rank.alone_seconds if seconds > 0]
-        numbers.append(measurement("step rate alone", rates, "tokens/s", name_of(number, rank)))
+        numbers.append(measurement(STEP_RATE, rates, "tokens/s", name_of(number, rank)))
         findings += _judge_alone(facts.workload, rank, rates, name_of(number, rank), limits)
         if rank.ideal_seconds is not None and rank.alone_seconds:
             shares = [rank.ideal_seconds / seconds for seconds in rank.alone_seconds if seconds > 0]
-            numbers.append(measurement("step MFU", shares, "1", name_of(number, rank)))
+            numbers.append(measurement(STEP_MFU, shares, "1", name_of(number, rank)))
     gpus = [(rank.gpu, [1 / s for s in rank.alone_seconds if s > 0]) for _, rank in sound if rank.gpu is not None]
     findings += judge_fleet("training step alone", gpus)
     if len(facts.ranks) > 1:

@@ -15,11 +15,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seatrial.accept.acceptance import gpu_label
 from seatrial.accept.check import Finding, Judgement, Request, conclude
 from seatrial.accept.checks.gpu_load import Gpu, cuda_gpus
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limits
+from seatrial.accept.parts import gpu_label
 from seatrial.accept.training.crew import CPU_RANKS, Phase, Work, train_on_ranks
 from seatrial.records import JsonObject, Measurement, Verdict
 
