@@ -29,7 +29,12 @@ NETWORK = "10.94.0"
 
 @dataclass
 class Pod:
-    """One container that runs, or has run. ``disrupted``: by somebody else than itself, as by a drained node."""
+    """One container that runs, or has run.
+
+    Attributes:
+        disrupted: by somebody else than itself, as by a drained node.
+        killed: by us: `unshare` of util-linux 2.38 does not tell.
+    """
 
     name: str
     space: str
@@ -37,6 +42,7 @@ class Pod:
     process: "subprocess.Popen[bytes]"
     log: Path
     disrupted: bool = False
+    killed: bool = False
 
     @property
     def first_process(self) -> int | None:
@@ -50,6 +56,8 @@ class Pod:
     def exit_code(self) -> int | None:
         """As Kubernetes reports it; None while it runs."""
         code = self.process.poll()
+        if code is not None and self.killed:
+            return 128 + signal.SIGKILL
         return 128 - code if code is not None and code < 0 else code
 
 
@@ -83,11 +91,9 @@ class Cluster:
         (container,) = spec["containers"]
         environment = self._environment(container, told)
         command = [expand(word, environment) for word in container["command"]]
-        script = "\n".join(
-            ["set -e", f"hostname {shlex.quote(name)}", *self._mounts(name, number, spec, container)]
-            + [f"mkdir -p {shlex.quote(container['workingDir'])}", f"cd {shlex.quote(container['workingDir'])}"]
-            + ['exec "$@"']
-        )
+        work = shlex.quote(container["workingDir"])
+        begin = ["set -e", f"hostname {shlex.quote(name)}", *self._mounts(name, number, spec, container)]
+        script = "\n".join([*begin, f"mkdir -p {work}", f"cd {work}", 'exec "$@"'])
         for each in (name, *names):
             self._hosts[each] = address
         self._tell_names()
@@ -121,6 +127,7 @@ class Cluster:
         """SIGKILL to everything in it, as when it takes too much memory."""
         first = pod.first_process
         if first is not None:
+            pod.killed = True
             with suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
         pod.process.wait(30)
@@ -194,7 +201,9 @@ class Cluster:
             claim.mkdir(parents=True, exist_ok=True)
             return claim
         name = volume["configMap"]["name"]
-        (data,) = (each["data"] for each in self.objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name)
+        (data,) = (
+            each["data"] for each in self.objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name
+        )
         folder: Path = self.folder / "config-maps" / name
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in data.items():

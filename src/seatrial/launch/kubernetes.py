@@ -6,10 +6,10 @@ all meet when the new pod is there.
 """
 
 from seatrial.errors import Preempted
-from seatrial.launch.job import Job, Rendered
+from seatrial.launch.job import Job, Rendered, final_codes
 from seatrial.launch.kubectl import for_kubectl
 from seatrial.launch.manifest import Object, commented, commented_list, text
-from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, final_codes, metadata, pod_template, success_policy
+from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map, labels
 
 _CONTAINER = "seatrial"

@@ -28,7 +28,9 @@ def literal(value: str) -> str:
 
 
 def block(value: str) -> str:
-    """Many lines, as they stand."""
+    """Many lines, as they stand; quoted where there is something in them that cannot stand in a block."""
+    if not all(character.isprintable() or character == "\n" for character in value):
+        return text(value)
     lines: str = LiteralScalarString(value)
     return lines
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from seatrial import errors
+from seatrial.errors import SettingsError
 from seatrial.launch.environment import environment
 from seatrial.launch.job import Job, node_command
 from seatrial.launch.manifest import Object, commented, commented_list, literal, text
@@ -13,16 +13,6 @@ PORT = 29500
 
 GROUP = 1000
 """Of the user that seatrial's image runs as, to whom volumes are made writable."""
-
-_VERDICTS = ("accept", "bench", "drill", "eval")
-"""Verbs whose exit code may be a verdict."""
-
-
-def final_codes(job: Job) -> list[int]:
-    """Exit codes that a new start does not change: verdicts, wrong settings, broken data, and what can never be."""
-    verdicts = (errors.EXIT_VERDICT_FAIL, errors.EXIT_INCONCLUSIVE) if job.verb in _VERDICTS else ()
-    never = (errors.UsageError, errors.IntegrityError, errors.ImpossibleConfiguration)
-    return sorted([*verdicts, *(error.exit_code for error in never)])
 
 
 def metadata(job: Job) -> Object:
@@ -69,9 +59,7 @@ def pod_template(
         SettingsError: there is no image, or a mount cannot be had.
     """
     if job.image is None:
-        raise errors.SettingsError(
-            "job.image is not set, and a pod is made from one: name an image with seatrial in it"
-        )
+        raise SettingsError("job.image is not set, and a pod is made from one: name an image with seatrial in it")
     settings = job.kubernetes
     spec: Object = {
         **pod,

@@ -5,10 +5,10 @@ whenever one of them failed, so that none waits for another's successor.
 """
 
 from seatrial.errors import Preempted, SettingsError
-from seatrial.launch.job import Job, Rendered
+from seatrial.launch.job import Job, Rendered, final_codes
 from seatrial.launch.kubectl import for_kubectl
 from seatrial.launch.manifest import Object, commented, commented_list, text
-from seatrial.launch.pod import DEADLINE, deadline_seconds, final_codes, metadata, pod_template, success_policy
+from seatrial.launch.pod import DEADLINE, deadline_seconds, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map
 
 _API = "trainer.kubeflow.org"
