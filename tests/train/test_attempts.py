@@ -35,6 +35,13 @@ def test_being_preempted_is_not_failing() -> None:
     assert standstill([START, PREEMPTED] * 9).attempts == 0
 
 
+def test_one_that_was_stopped_because_it_had_failed_failed() -> None:
+    assert standstill([START, PREEMPTED, FAILED]) == Standstill(1, "out of memory")
+    fault: JsonObject = {"event": "fault", "reason": "noticed while it ended, and no reason to fail"}
+    assert standstill([START, PREEMPTED, fault]).attempts == 0
+    assert standstill([START, save(10), PREEMPTED, FAILED]).attempts == 0
+
+
 def test_a_mistake_of_the_user_is_the_users_to_mend() -> None:
     refused: JsonObject = {"event": "failed", "reason": "no such file", "exit_code": 2}
     assert standstill([START, refused] * 9).attempts == 0

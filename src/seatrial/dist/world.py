@@ -18,7 +18,7 @@ from seatrial.dist.orphan import die_with_launcher
 from seatrial.dist.watchdog.sight import record_collectives
 from seatrial.errors import Preempted
 
-_LEAVE_SECONDS = 60.0
+_LEAVE_SECONDS = 20.0
 """How long the first rank stays for the others at the end: each only has to read what was told last."""
 
 _POLL_SECONDS = 0.02
@@ -106,19 +106,18 @@ def _own_address(master: str, port: int) -> str:
 
 @contextmanager
 def _until_all_have_left(store: Store, rank: int, size: int) -> Iterator[None]:
-    """The first rank's process is the store: it ends last, unless something went wrong, when nobody may ever leave."""
+    """The first rank's process is the store: it ends last, unless it fails, when others may wait for it in vain."""
+    all_is_well = False
     try:
         yield
+        all_is_well = True
     except Preempted:
-        _leave(store, rank, size)
+        all_is_well = True
         raise
-    _leave(store, rank, size)
-
-
-def _leave(store: Store, rank: int, size: int) -> None:
-    deadline = time.monotonic() + _LEAVE_SECONDS
-    with suppress(RuntimeError):  # the first rank did not wait for us, and had its reason
-        left = store.add("left", 1)
-        while rank == 0 and left < size and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-            left = store.add("left", 0)
+    finally:
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        with suppress(RuntimeError):  # the first rank did not wait for us, and had its reason
+            left = store.add("left", 1)
+            while rank == 0 and all_is_well and left < size and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+                left = store.add("left", 0)

@@ -24,22 +24,25 @@ def standstill(events: Sequence[JsonObject]) -> Standstill:
     """From the events of all attempts so far, each of which begins with "start" and ends with something or nothing.
 
     An attempt that was asked to stop did not fail, and one that was refused is its user's to mend: neither says
-    anything. One that ended without a word was killed together with all that watched it.
+    anything. One that was told to stop because it had failed did: that is found out later. One that ended without a
+    word was killed together with all that watched it.
     """
     furthest, failed, reason = -1, 0, ""
-    under_way, told = False, ""
+    under_way, was_stopped, told = False, False, ""
     for event in [*events, {"event": "start"}]:
         kind = event["event"]
         if kind == "start":
             if under_way:
                 failed, reason = failed + 1, told or "all its processes were killed at once"
-            under_way, told = True, ""
+            under_way, was_stopped, told = True, False, ""
         elif kind == "save" and event["step"] > furthest:
             furthest, failed, under_way = event["step"], 0, False
-        elif kind in ("preempted", "done") or event.get("exit_code") == UsageError.exit_code:
+        elif kind == "preempted":
+            under_way, was_stopped = False, under_way
+        elif kind == "done" or event.get("exit_code") == UsageError.exit_code:
             under_way = False
-        elif kind in _TELLING and under_way and event.get("reason"):
-            told = event["reason"]
+        elif kind in _TELLING and event.get("reason") and (under_way or (was_stopped and kind == "failed")):
+            under_way, told = True, event["reason"]
     return Standstill(failed, reason)
 
 

@@ -75,8 +75,8 @@ class Gossip:
     def tell_end(self, views: Sequence[RankView], ending: Ending | None) -> None:
         """The last report of this node, so that its silence from now on means nothing."""
         self.say(views, None, ending)
-        within(RECORD_SECONDS, self._tell)
-        self._has_ended = True  # the file may soon be a later attempt's
+        within(RECORD_SECONDS, self._tell_last)
+        self._has_ended = True
 
     def agree(self, ending: Ending) -> Ending:
         """Where all that we know is that connections broke: what another node knows of the cause, or its silence.
@@ -104,6 +104,11 @@ class Gossip:
             if not self._has_ended:
                 self._report = replace(self._report, number=self._report.number + 1)
                 tell(self._run_directory, self._node, self._report)
+
+    def _tell_last(self) -> None:
+        self._tell()
+        with self._one_at_a_time:
+            self._has_ended = True  # the file may soon be a later attempt's
 
     def _run(self) -> None:
         told = float("-inf")

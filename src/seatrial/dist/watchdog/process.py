@@ -215,7 +215,7 @@ def _correct_outcome(watched: Watched, run: RunDir, ending: Ending) -> None:
     if outcome is not None and is_true(outcome, ending):
         return
     reason = ending.finding.reason
-    if outcome is None:
+    if outcome is None or outcome["status"] == "preempted":  # whose event was no truer
         run.event("failed", reason=reason, exit_code=ending.exit_code, attempt=watched.attempt)
     run.write_outcome("failed", reason, ending.exit_code)
 
