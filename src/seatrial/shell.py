@@ -4,6 +4,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,26 @@ class Output:
 
 
 def run(
-    argv: Sequence[str], *, timeout_seconds: float, env: Mapping[str, str] | None = None, stdin: str | None = None
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    cwd: Path | None = None,
 ) -> Output:
     """Run ``argv`` to its end. Never raises for what the program does: a check must be able to judge a failure."""
     start = time.monotonic()
     returncode: int | None = None
     try:
         done = subprocess.run(
-            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout_seconds, env=env, input=stdin
+            list(argv),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_seconds,
+            env=env,
+            input=stdin,
+            cwd=cwd,
         )
         returncode, stdout, stderr = done.returncode, done.stdout, done.stderr
     except FileNotFoundError:

@@ -48,7 +48,7 @@ def job_in(folder: Path, **fields: Any) -> Job:
         "nodes": 2,
         "gpus_per_node": 0,
         "processes_per_node": 1,
-        "cpus_per_node": 2,
+        "cpus_per_node": 1,
         "memory_gib": 1,
         "venv": sys.prefix,
         "workdir": str(folder),

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from seatrial.cli import accept, bench, checkpoint, data, demo, drill, evaluate, export, report, train
+from seatrial.cli import accept, bench, checkpoint, data, demo, drill, evaluate, export, launch, report, train
 from seatrial.errors import SeatrialError
 from seatrial.stop import stop_requests
 
@@ -25,6 +25,7 @@ app.command("drill")(drill.drill)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(bench.app, name="bench")
 app.command("export")(export.export)
+app.add_typer(launch.app, name="launch")
 app.command("report")(report.report)
 
 

@@ -1,0 +1,146 @@
+"""Sending a job off, and asking for it afterwards: the one place of ``seatrial launch`` that runs programs."""
+
+import io
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from seatrial.errors import UsageError
+from seatrial.launch import control
+from seatrial.launch.complaints import complaint
+from seatrial.launch.job import Rendered
+from seatrial.launch.ledger import Launched, folder_for, write
+from seatrial.launch.local import run_here
+from seatrial.launch.plan import Plan
+from seatrial.launch.preflight.place import place_of
+from seatrial.shell import Output, run
+
+ANSWER_SECONDS = 120.0
+"""SkyPilot starts a server of its own before it answers for the first time; others take a second."""
+
+
+def write_files(rendered: Rendered, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in rendered.files:
+        (folder / name).write_text(text)
+
+
+def submit(target: str, plan: Plan, rendered: Rendered, state: Path, say: Callable[[str], None]) -> int:
+    """Write the files, run the commands that send them, and note down what was launched.
+
+    A torchrun job runs here and now, to its end; others go on by themselves.
+
+    Returns:
+        An exit code.
+
+    Raises:
+        UsageError: the target refused; says why, and what to type next.
+    """
+    folder = folder_for(state, target, plan.job.name)
+    write_files(rendered, folder)
+    missing = [name for name in plan.job.secrets if not os.environ.get(name)] if target not in control.KINDS else []
+    if missing:
+        raise UsageError(f"job.secrets: {missing[0]} is not set here; export {missing[0]}=..., and submit again")
+
+    def note(number: str) -> None:
+        results = plan.results
+        write(
+            state,
+            Launched(
+                target=target, number=number, job=plan.job, folder=folder.resolve(), results=results, time=time.time()
+            ),
+        )
+
+    if target == "torchrun":
+        note(str(os.getpid()))
+        say(f"{plan.job.nodes} nodes on this machine; what each says is in {folder}/node-K.log")
+        return run_here(rendered, folder, _free_port())
+    printed = ""
+    for argv in rendered.submit:
+        say(" ".join(argv))
+        printed = _answer(argv, cwd=folder).stdout
+    number = control.handle(target, plan.job.name, printed)
+    note(number)
+    say(f"submitted {plan.job.name} as {number}; `seatrial launch logs {plan.job.name} --follow` shows what it says")
+    return 0
+
+
+def status(launched: Launched) -> str:
+    if launched.target == "torchrun":
+        return f"{'running' if Path('/proc', launched.number).exists() else 'ended'} on this machine"
+    return "\n".join(_answer(argv).stdout.strip() for argv in control.status(launched))
+
+
+def follow(argv: Sequence[str]) -> int:
+    """Run a program whose output, and input, are the user's.
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    try:
+        return subprocess.run(argv, check=False).returncode
+    except FileNotFoundError as error:
+        raise UsageError(complaint(Output(tuple(argv), None, "", f"{argv[0]}: no such program", 0.0))) from error
+    except KeyboardInterrupt:  # of someone who has seen enough
+        return 0
+
+
+def execute(launched: Launched, words: Sequence[str]) -> int:
+    return follow(control.shell(launched, words, pod=_first_pod(launched)))
+
+
+def stop(launched: Launched) -> None:
+    """Ask it to save and end. One of Slurm's that has not begun is taken out of the queue."""
+    if launched.target == "slurm" and "JobState=PENDING" in status(launched):
+        _answer(("scancel", launched.number))
+        return
+    _answer(control.stop(launched))
+
+
+def fetch(launched: Launched, to: Path) -> None:
+    """Copy results here: adapters, models, evaluations, reports and records, but no checkpoints.
+
+    Raises:
+        UsageError: they are nowhere yet, or cannot be reached.
+    """
+    argv = control.archive(launched)
+    assert launched.results is not None
+    here = place_of(launched.job, launched.target, launched.results).here
+    if here is not None:
+        if not here.is_dir():
+            raise UsageError(f"{here}: not there yet; `seatrial launch status {launched.name}` says how far it is")
+        shutil.copytree(here, to, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*control.NOT_FETCHED))
+        return
+    packed = subprocess.run(control.shell(launched, argv, pod=_first_pod(launched)), capture_output=True, check=False)
+    if packed.returncode != 0:
+        said = Output(tuple(packed.args), packed.returncode, "", packed.stderr.decode(errors="replace"), 0.0)
+        raise UsageError(complaint(said))
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(to, filter="data")
+
+
+def _first_pod(launched: Launched) -> str:
+    if launched.target not in control.KINDS:
+        return ""
+    names = _answer(control.pods(launched)).stdout.split()
+    if not names:
+        raise UsageError(f"{launched.name}: none of its pods runs; `seatrial launch status {launched.name}` says why")
+    return names[0]
+
+
+def _answer(argv: Sequence[str], cwd: Path | None = None) -> Output:
+    answer = run(argv, timeout_seconds=ANSWER_SECONDS, cwd=cwd)
+    if not answer.ok:
+        raise UsageError(complaint(answer))
+    return answer
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
