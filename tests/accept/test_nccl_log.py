@@ -2,7 +2,7 @@
 
 import pytest
 
-from seatrial.accept.nccl_log import judge_transport, read_nccl_log
+from seatrial.accept.nccl_log import joined, judge_networks, judge_transport, read_nccl_log
 from seatrial.records import Verdict
 
 NCCL_LOG = """\
@@ -70,3 +70,41 @@ def test_the_transport_is_judged(log: str, nodes: int, rdma_ports: int, verdict:
 
 def test_one_healthy_node_has_nothing_to_say() -> None:
     assert judge_transport(read_nccl_log(NCCL_LOG), nodes=1, linked=True, rdma_ports=8) == []
+
+
+IB_NODE, SOCKET_NODE = read_nccl_log(NCCL_LOG + INFINIBAND), read_nccl_log(NCCL_LOG + SOCKETS)
+PORTS = {"n0": 2, "n1": 2, "n2": 2}
+
+
+def test_nodes_that_all_leave_by_rdma_pass_in_one_line() -> None:
+    found = judge_networks({"n0": IB_NODE, "n1": IB_NODE, "n2": IB_NODE}, linked=True, rdma_ports=PORTS)
+    assert found == [(Verdict.PASS, "NCCL leaves 3 nodes by NET/IB with GPUDirect RDMA")]
+
+
+@pytest.mark.parametrize("ports", [2, 0])
+def test_a_node_that_chose_sockets_where_others_chose_infiniband_is_named(ports: int) -> None:
+    """Whether it shows ports or lost them: the others prove that there is a fabric."""
+    by_host = {"n0": IB_NODE, "n1": SOCKET_NODE, "n2": IB_NODE}
+    found = judge_networks(by_host, linked=True, rdma_ports=PORTS | {"n1": ports})
+    verdict, text = found[0]
+    assert verdict is Verdict.FAIL
+    assert text.startswith("n1: NCCL leaves it by NET/Socket, the other nodes by NET/IB")
+    assert all(text.startswith("n1: ") for _, text in found)
+
+
+def test_where_nobody_has_rdma_nobody_is_odd() -> None:
+    found = judge_networks(dict.fromkeys(PORTS, SOCKET_NODE), linked=True, rdma_ports={})
+    assert [verdict for verdict, _ in found] == [Verdict.WARN] * 3
+
+
+def test_a_log_that_tells_nothing_passes_nobody() -> None:
+    silent = read_nccl_log(NCCL_LOG)
+    found = judge_networks({"n0": IB_NODE, "n1": silent, "n2": IB_NODE}, linked=True, rdma_ports=PORTS)
+    assert [(verdict, text[:3]) for verdict, text in found] == [(Verdict.INCONCLUSIVE, "n1:")]
+
+
+def test_ranks_of_a_node_are_taken_together() -> None:
+    choice = joined([read_nccl_log(NCCL_LOG), IB_NODE, SOCKET_NODE])
+    assert choice.transports == ("NET/IB", "NET/Socket", "P2P")
+    assert (choice.network, choice.network_channels, choice.direct_channels) == ("IB", 3, 2)
+    assert choice.multicast is False and joined([]).multicast is None

@@ -4,6 +4,8 @@
 """
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from seatrial.accept.busbw import Collective
 from seatrial.accept.check import Finding
@@ -101,3 +103,41 @@ def judge_transport(choice: NcclChoice, *, nodes: int, linked: bool, rdma_ports:
         used = f"NCCL uses {len(choice.adapters)} of {rdma_ports} active RDMA ports ({', '.join(choice.adapters)})"
         findings.append((Verdict.WARN, f"{used}: the others may be for storage, or left out by NCCL_IB_HCA"))
     return findings or [(Verdict.PASS, f"NCCL leaves the node by {choice.network or 'RDMA'} with GPUDirect RDMA")]
+
+
+def joined(choices: Sequence[NcclChoice]) -> NcclChoice:
+    """What all ranks of a node chose."""
+    told = [choice.multicast for choice in choices if choice.multicast is not None]
+    return NcclChoice(
+        transports=tuple(sorted({way for choice in choices for way in choice.transports})),
+        algorithms={name: algorithm for choice in choices for name, algorithm in choice.algorithms.items()},
+        version=next((choice.version for choice in choices if choice.version), ""),
+        network=next((choice.network for choice in choices if choice.network), ""),
+        adapters=tuple(sorted({name for choice in choices for name in choice.adapters})),
+        direct_channels=sum(choice.direct_channels for choice in choices),
+        network_channels=sum(choice.network_channels for choice in choices),
+        multicast=all(told) if told else None,
+    )
+
+
+def judge_networks(by_host: Mapping[str, NcclChoice], *, linked: bool, rdma_ports: Mapping[str, int]) -> list[Finding]:
+    """How each node left for the others. One that goes another way than most is named, whatever is usual here."""
+    findings: list[Finding] = []
+    ways = {host: _way(choice) for host, choice in by_host.items()}
+    votes = Counter(way for way in ways.values() if way)
+    agreed, count = votes.most_common(1)[0] if votes else ("", 0)
+    for host, way in ways.items():
+        if way and way != agreed and count * 2 > len(ways):
+            told = f"{host}: NCCL leaves it by {way}, the other nodes by {agreed}"
+            findings.append((Verdict.FAIL, f"{told}: see NCCL_IB_HCA and /dev/infiniband there"))
+    for host, choice in by_host.items():
+        judged = judge_transport(choice, nodes=len(by_host), linked=linked, rdma_ports=rdma_ports.get(host, 0))
+        findings += [(verdict, f"{host}: {text}") for verdict, text in judged if verdict is not Verdict.PASS]
+    if by_host and not findings:
+        findings.append((Verdict.PASS, f"NCCL leaves {len(by_host)} nodes by {agreed or 'RDMA'} with GPUDirect RDMA"))
+    return findings
+
+
+def _way(choice: NcclChoice) -> str:
+    """``NET/IB``, or both ways where channels differ; empty where the log does not tell."""
+    return " and ".join(way for way in choice.transports if way.startswith("NET/"))

@@ -45,6 +45,46 @@ RANKS = {
     },
 }
 
+WHOLE: dict[str, Any] = {"nodes": 3, "ranks": RANKS, "by_host": {}, "rdma_gb_per_s": {}}
+IB: dict[str, Any] = RANKS["choice"] | {  # type: ignore[operator]
+    "transports": ["NET/IB", "P2P"],
+    "algorithms": {"AllReduce 1073741824": "RING"},
+    "network": "IB",
+    "adapters": [f"mlx5_{index}" for index in range(8)],
+    "direct_channels": 16,
+    "network_channels": 16,
+}
+"""As a node with eight NDR ports tells it."""
+
+
+def h200s(busbw_gb_per_s: float) -> dict[str, Any]:
+    """Two nodes of eight H200s, an all-reduce of 1 GiB over all of them."""
+    seconds = 2**30 / (busbw_gb_per_s * 1e9) * 2 * 15 / 16
+    step = {"collective": "all_reduce", "size_bytes": 2**30, "seconds": [seconds] * 5, "wrong": 0}
+    ranks = {"backend": "nccl", "ranks": 16, "gpu_names": ["NVIDIA H200"] * 16, "steps": [step], "choice": IB}
+    rates = {"n0": [50.0] * 8, "n1": [50.0] * 8}
+    return {"nodes": 2, "ranks": ranks, "by_host": {"n0": IB, "n1": IB}, "rdma_gb_per_s": rates}
+
+
+H200S = h200s(340.0)
+TRAINING: dict[str, Any] = {
+    "workload": {
+        "shape": "llama-3.1-8b",
+        "base": "fp8",
+        "compute": "bfloat16",
+        "rank": 64,
+        "length": 4096,
+        "rows": 2,
+        "steps": 5,
+    },
+    "nodes": 4,
+    "ranks": 32,
+    "seconds": [0.388] * 5,
+    "own_seconds": {f"n{node} rank 0": 0.373 for node in range(4)},
+    "node_seconds": {f"n{node}": 0.378 for node in range(4)},
+    "by_rdma": True,
+}
+
 CASES = [
     ("presence", {"nodes": 2, "present": {0: "a", 1: "b"}, "missing": {}}, Verdict.PASS, "2 nodes answered"),
     (
@@ -94,9 +134,30 @@ CASES = [
     ("blame", BLAME | {"at_scale": "together slower"}, Verdict.FAIL, "together slower"),
     ("blame", BLAME | {"rounds": 0}, Verdict.INCONCLUSIVE, "tell nothing"),
     ("blame", BLAME | {"rates": [[None]]}, Verdict.INCONCLUSIVE, "no pair of nodes exchanged anything"),
-    ("collectives", {"nodes": 3, "ranks": RANKS}, Verdict.PASS, "exact over 3 gloo ranks"),
-    ("collectives", {"nodes": 3, "ranks": RANKS | {"steps": [STEP | {"wrong": 3}]}}, Verdict.FAIL, "3 elements are"),
-    ("collectives", {"nodes": 3, "ranks": RANKS | {"steps": []}}, Verdict.INCONCLUSIVE, "answer nothing"),
+    ("collectives", WHOLE, Verdict.PASS, "exact over 3 gloo ranks"),
+    ("collectives", WHOLE | {"ranks": RANKS | {"steps": [STEP | {"wrong": 3}]}}, Verdict.FAIL, "3 elements are"),
+    ("collectives", WHOLE | {"ranks": RANKS | {"steps": []}}, Verdict.INCONCLUSIVE, "answer nothing"),
+    ("collectives", H200S, Verdict.PASS, "NCCL leaves 2 nodes by NET/IB"),
+    ("collectives", h200s(150.0), Verdict.FAIL, "16 GPUs, RING: all-reduce busbw by RING, 16 x H200 SXM, 2 nodes"),
+    ("collectives", h200s(450.0), Verdict.INCONCLUSIVE, "physical bound of 400"),
+    ("collectives", H200S | {"rdma_gb_per_s": {"n0": [50.0] * 8, "n1": [50.0] * 4}}, Verdict.INCONCLUSIVE, "bound of"),
+    (
+        "collectives",
+        H200S | {"by_host": {"n0": IB, "n1": IB, "n2": IB | {"transports": ["NET/Socket"]}}},
+        Verdict.FAIL,
+        "n2: NCCL leaves it by NET/Socket, the other nodes by NET/IB",
+    ),
+    ("training", TRAINING, Verdict.PASS, "32 ranks of 4 nodes train at 97.4% of a node's rate"),
+    ("training", TRAINING | {"seconds": [0.48] * 5}, Verdict.FAIL, "0.7875 1 is below the floor of 0.8"),
+    ("training", TRAINING | {"seconds": [0.48] * 5, "by_rdma": False}, Verdict.PASS, "recorded, not judged: no RDMA"),
+    (
+        "training",
+        TRAINING | {"own_seconds": {"n0 rank 0": 1.0, "n1 rank 0": 1.1, "n2 rank 0": 1.0}},
+        Verdict.WARN,
+        "n1",
+    ),
+    ("training", TRAINING | {"seconds": []}, Verdict.INCONCLUSIVE, "0 steps over 4 node(s)"),
+    ("training", TRAINING | {"node_seconds": {}}, Verdict.INCONCLUSIVE, "of which 0 told theirs"),
 ]
 
 

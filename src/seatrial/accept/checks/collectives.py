@@ -116,11 +116,22 @@ def judge_nccl(facts: RanksFacts, limits: Limits) -> Judgement:
     return conclude(findings, step_measurements(facts), when_passed=summary(facts))
 
 
-def judge_step(facts: RanksFacts, step: StepFacts, kind: GpuKind | None, limits: Limits) -> Finding:
-    """One collective of one size, by the model or by the user's own limit for large messages."""
+def judge_step(
+    facts: RanksFacts,
+    step: StepFacts,
+    kind: GpuKind | None,
+    limits: Limits,
+    *,
+    nodes: int = 1,
+    nic_gb_per_s: float = 0.0,
+) -> Finding:
+    """One collective of one size, by the model or by the user's own limit for large messages.
+
+    ``nic_gb_per_s``: of a GPU's share of its node's network ports, where there are several nodes.
+    """
     algorithm = facts.choice.algorithm(step.collective, step.size_bytes, facts.ranks)
     rates = _busbw(facts, step)
-    limit = _limit_of(facts, step, algorithm, kind, limits)
+    limit = _limit_of(facts, step, algorithm, kind, limits, nodes, nic_gb_per_s)
     if limit is not None:
         return judge_rate(limit, rates, f"{facts.ranks} GPUs, {algorithm}")
     by = algorithm or "an algorithm NCCL did not tell"
@@ -132,7 +143,13 @@ def judge_step(facts: RanksFacts, step: StepFacts, kind: GpuKind | None, limits:
 
 
 def _limit_of(
-    facts: RanksFacts, step: StepFacts, algorithm: str | None, kind: GpuKind | None, limits: Limits
+    facts: RanksFacts,
+    step: StepFacts,
+    algorithm: str | None,
+    kind: GpuKind | None,
+    limits: Limits,
+    nodes: int,
+    nic_gb_per_s: float,
 ) -> Limit | None:
     names = kind.name if kind else " and ".join(sorted(set(facts.gpu_names)))
     if step.size_bytes >= LARGE_MESSAGE_BYTES:
@@ -142,7 +159,8 @@ def _limit_of(
             return own
     if kind is None or algorithm is None:
         return None
-    layout = Layout(kind=kind, ranks=facts.ranks, linked=not kind.bridged or "P2P" in facts.choice.transports)
+    linked = not kind.bridged or "P2P" in facts.choice.transports
+    layout = Layout(kind=kind, ranks=facts.ranks, nodes=nodes, nic_gb_per_s=nic_gb_per_s, linked=linked)
     return expected_busbw(layout, step.collective, algorithm, step.size_bytes)
 
 

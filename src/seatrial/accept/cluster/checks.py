@@ -5,11 +5,27 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from seatrial.accept.blame.inquest import Culprit
-from seatrial.accept.check import AnyCheck, Check, Finding, Judgement, Request, conclude, measurement, percentile
-from seatrial.accept.checks.collectives import RanksFacts, judge_results, step_measurements
+from seatrial.accept.check import (
+    MIN_SAMPLES,
+    AnyCheck,
+    Check,
+    Finding,
+    Judgement,
+    Request,
+    conclude,
+    judge_rate,
+    measurement,
+    percentile,
+)
+from seatrial.accept.checks.collectives import RanksFacts, judge_results, judge_step, step_measurements
 from seatrial.accept.facts import Facts
 from seatrial.accept.fleet import stragglers
+from seatrial.accept.gpu_kinds import kind_of
 from seatrial.accept.limits import Limits
+from seatrial.accept.nccl_log import NcclChoice, judge_networks
+from seatrial.accept.training import limits as training_limits
+from seatrial.accept.training.checks import late_ranks
+from seatrial.accept.training.rate import Workload
 from seatrial.acceptance import Part
 from seatrial.records import CheckResult, Measurement, Verdict
 
@@ -176,18 +192,72 @@ def judge_blame(facts: BlameFacts, limits: Limits) -> Judgement:
 
 
 class WholeFacts(Facts):
-    """Collectives over all nodes that take part."""
+    """Collectives over all nodes that take part. ``by_host``: what NCCL chose on each, empty where ranks are on
+    processors. ``rdma_gb_per_s``: line rates of each node's active ports, one direction."""
 
     ranks: RanksFacts
     nodes: int
+    by_host: dict[str, NcclChoice]
+    rdma_gb_per_s: dict[str, tuple[float, ...]]
 
 
 def judge_whole(facts: WholeFacts, limits: Limits) -> Judgement:
-    """Exact, and recorded: between nodes, what is to be expected depends on ports that the user must name."""
+    """Exact, by RDMA where there is RDMA, and at the rate of the links and ports where those are known."""
     if facts.nodes < 2:
         return Judgement(Verdict.INCONCLUSIVE, f"{facts.nodes} node(s) are no cluster")
     findings = judge_results(facts.ranks)
+    kinds = {kind_of(name) for name in facts.ranks.gpu_names}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if facts.ranks.backend == "nccl":
+        linked = kind is not None and kind.nvlinks > 0 and not kind.bridged
+        ports = {host: len(rates) for host, rates in facts.rdma_gb_per_s.items()}
+        findings += judge_networks(facts.by_host, linked=linked, rdma_ports=ports)
+        # A ring is as fast as the node with the least to leave by.
+        least = min((sum(rates) for rates in facts.rdma_gb_per_s.values()), default=0.0)
+        if kind is not None and least > 0:
+            nic = least * facts.nodes / facts.ranks.ranks
+            judged = [
+                judge_step(facts.ranks, step, kind, limits, nodes=facts.nodes, nic_gb_per_s=nic)
+                for step in facts.ranks.steps
+            ]
+            findings += [finding for finding in judged if finding[0] is not Verdict.SKIPPED]
     return conclude(findings, step_measurements(facts.ranks))
+
+
+class TrainingFacts(Facts):
+    """A step of all nodes together. ``seconds``: of each, on the first rank; ``own_seconds``: each rank's own passes,
+    by name; ``node_seconds``: a step within each node, from its own report."""
+
+    workload: Workload
+    nodes: int
+    ranks: int
+    seconds: tuple[float, ...]
+    own_seconds: dict[str, float]
+    node_seconds: dict[str, float]
+    by_rdma: bool
+
+
+def judge_training(facts: TrainingFacts, limits: Limits) -> Judgement:
+    """What is lost between nodes, and which rank the others wait for."""
+    if facts.nodes < 2 or len(facts.seconds) < MIN_SAMPLES or not facts.node_seconds or min(facts.seconds) <= 0:
+        text = f"{len(facts.seconds)} steps over {facts.nodes} node(s), of which {len(facts.node_seconds)} told theirs"
+        return Judgement(Verdict.INCONCLUSIVE, text)
+    within = percentile(list(facts.node_seconds.values()), 50)
+    shares = [within / seconds for seconds in facts.seconds]
+    where = f"{facts.nodes} nodes"
+    numbers = [
+        measurement("step rate together", [facts.workload.pack_tokens / s for s in facts.seconds], "tokens/s", where),
+        measurement("training of all nodes over one", shares, "1", where),
+    ]
+    shown = f"{facts.ranks} ranks of {facts.nodes} nodes train at {percentile(shares, 50):.1%} of a node's rate"
+    findings: list[Finding] = []
+    if facts.by_rdma:
+        verdict, text = judge_rate(limits.of(training_limits.NODES), shares, where)
+        findings.append((verdict, text if verdict is not Verdict.PASS else shown))
+    else:
+        findings.append((Verdict.SKIPPED, f"{shown} (recorded, not judged: no RDMA)"))
+        findings.append((Verdict.PASS, "all ranks train together"))
+    return conclude([*findings, *late_ranks(facts.own_seconds)], numbers)
 
 
 def _between_nodes(request: Request) -> NoReturn:
@@ -250,6 +320,15 @@ CHECKS: tuple[AnyCheck, ...] = (
         facts=WholeFacts,
         measure=_between_nodes,
         judge=judge_whole,
+    ),
+    Check(
+        name="cluster.training",
+        question="Do all nodes together train as fast, per GPU, as each node does by itself?",
+        remedy="a late rank is named; else it is what gradients go by: see cluster.collectives and cluster.blame",
+        facts=TrainingFacts,
+        measure=_between_nodes,
+        judge=judge_training,
+        limits=(training_limits.NODES,),
     ),
 )
 

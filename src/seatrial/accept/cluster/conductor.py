@@ -12,6 +12,8 @@ from seatrial.accept.blame.plan import Pair, Round
 from seatrial.accept.busbw import Collective
 from seatrial.accept.checks.ranks import StepFacts
 from seatrial.accept.cluster.board import Board
+from seatrial.accept.nccl_log import NcclChoice, joined
+from seatrial.accept.training.rate import Workload
 from seatrial.records import JsonObject
 
 BOUT_SECONDS = 10.0
@@ -27,8 +29,8 @@ class RankCluster:
     """The nodes that take part, seen by index; ``members`` gives their numbers on the board.
 
     ``dead`` says that a node is not worth waiting for; ``mind`` is called while we wait, for ranks that are our own.
-    ``unanswered`` counts orders that ranks left without an answer,
-    ``errors`` keeps what they said, ``wrong`` counts elements that were not exact, by pair.
+    ``unanswered`` counts orders that ranks left without an answer, ``errors`` keeps what they said, ``wrong`` counts
+    elements that were not exact, by pair, and ``chosen`` is what NCCL chose on each node for the last collectives.
     """
 
     board: Board
@@ -43,6 +45,7 @@ class RankCluster:
     errors: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     wrong: Counter[Pair] = field(default_factory=Counter)
     played: Counter[Pair] = field(default_factory=Counter)
+    chosen: dict[int, NcclChoice] = field(default_factory=dict)
     _orders: int = 0
 
     @property
@@ -102,11 +105,28 @@ class RankCluster:
             "seconds": 30.0 + 4 * sampling_seconds,
         }
         answers = self._order(order, sorted({node for group in groups for node in group}))
+        self.chosen = {
+            node: joined([NcclChoice.model_validate(found[n, local]["choice"]) for n, local in found if n == node])
+            for node in {node for group in groups for node in group}
+            if (found := {place: told for place, told in answers.items() if place[0] == node and "choice" in told})
+        }
         return {
             group: tuple(StepFacts.model_validate(step) for step in answers[group[0], 0]["steps"])
             for group in groups
             if "steps" in answers.get((group[0], 0), {})
         }
+
+    def train(self, group: Group, workload: Workload, seconds: float) -> JsonObject | None:
+        """Steps over all ranks of these nodes (:func:`seatrial.accept.training.rate.timed`); None when that failed."""
+        order = {
+            "kind": "training",
+            "nodes": [self.members[node] for node in group],
+            "workload": workload.model_dump(mode="json"),
+            "local_size": self.ranks_a_node,
+            "seconds": seconds,
+        }
+        told = self._order(order, group).get((group[0], 0), {})
+        return told if "seconds" in told else None
 
     def end(self) -> None:
         self.board.post(f"order/{self._orders}", {"kind": "end"})

@@ -8,16 +8,19 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from seatrial.accept import nccl_log
 from seatrial.accept.checks import ranks
 from seatrial.accept.cluster.board import Board, Unreachable
+from seatrial.accept.training import rate
 from seatrial.hardware import GB
 from seatrial.records import Frozen, JsonObject
 
@@ -96,6 +99,8 @@ def obey(seat: Seat, board: Board, number: int, order: JsonObject) -> JsonObject
             case "collectives":
                 group = next((group for group in order["groups"] if seat.node in group), None)
                 return None if group is None else _collectives(seat, board, number, order, group)
+            case "training":
+                return _training(seat, board, number, order) if seat.node in order["nodes"] else None
     except Exception as error:  # the other end may have died, or the link: that is what the order asks
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
     return {"error": f"unknown order {order['kind']}"}
@@ -168,12 +173,37 @@ def _collectives(seat: Seat, board: Board, number: int, order: JsonObject, nodes
     rank = nodes.index(seat.node) * local_size + seat.local
     device = torch.device("cuda", seat.local) if seat.backend == "nccl" else torch.device("cpu")
     steps = order["steps"]
+    log = Path(seat.log)
+    told_before = log.stat().st_size if seat.log and log.exists() else 0
     with group(seat, board, f"{number}/{nodes[0]}", rank, len(nodes) * local_size, order["seconds"]):
         took = [
             ranks.take_step(collective, size, device, order["sampling_seconds"] / len(steps)).model_dump(mode="json")
             for collective, size in steps
         ]
-    return {"steps": took if rank == 0 else []}
+    answer: JsonObject = {"steps": took if rank == 0 else []}
+    if seat.backend == "nccl" and log.exists():
+        chosen = nccl_log.read_nccl_log(log.read_bytes()[told_before:].decode(errors="replace"))
+        answer["choice"] = chosen.model_dump(mode="json")
+    return answer
+
+
+def _training(seat: Seat, board: Board, number: int, order: JsonObject) -> JsonObject:
+    """Steps over all ranks of some nodes; the first rank answers with what was timed."""
+    import torch
+
+    from seatrial.dist.world import World
+
+    nodes, local_size = order["nodes"], order["local_size"]
+    rank, size = nodes.index(seat.node) * local_size + seat.local, len(nodes) * local_size
+    device = torch.device("cuda", seat.local) if seat.backend == "nccl" else torch.device("cpu")
+    workload = rate.Workload.model_validate(order["workload"])
+    with (
+        group(seat, board, f"{number}/training", rank, size, order["seconds"]),
+        tempfile.TemporaryDirectory(prefix="seatrial-training-") as folder,
+    ):
+        rehearsal = rate.prepared(workload, Path(folder), World(rank, size, device, local_size))
+        told = rate.timed(rehearsal, workload.steps, warm_up=rate.WARM_UP_STEPS)
+    return told if rank == 0 else {}
 
 
 @contextmanager

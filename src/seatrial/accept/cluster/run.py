@@ -14,13 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from seatrial.accept import runner
-from seatrial.accept.blame.bisect import Group, bisect
 from seatrial.accept.blame.inquest import Inquest, investigate
 from seatrial.accept.blame.ticket import ticket, ticket_text
-from seatrial.accept.busbw import Collective, busbw_gb_per_s
-from seatrial.accept.check import AnyCheck, percentile
-from seatrial.accept.checks.collectives import RanksFacts
-from seatrial.accept.checks.ranks import StepFacts
+from seatrial.accept.check import AnyCheck
 from seatrial.accept.cluster import checks as between
 from seatrial.accept.cluster.board import Board, Heart, Pulses, Unreachable
 from seatrial.accept.cluster.conductor import RankCluster, wrong_nodes
@@ -28,23 +24,13 @@ from seatrial.accept.cluster.crew import Crew, interface_to
 from seatrial.accept.cluster.member import Seat
 from seatrial.accept.cluster.node import clock_offset, clock_server, fingerprint, unresolved
 from seatrial.accept.cluster.place import Place
+from seatrial.accept.cluster.together import over_all, slow_at_scale, train_all
 from seatrial.accept.facts import Facts
 from seatrial.accept.inventory import take_inventory
-from seatrial.accept.nccl_log import read_nccl_log
 from seatrial.acceptance import Acceptance, NodeGrade, Part
 from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl
 
 PREFIX = "seatrial-accept"
-MIB, GIB = 2**20, 2**30
-WHOLE_STEPS: dict[str, tuple[tuple[Collective, int], ...]] = {
-    "gloo": (("all_gather", MIB), ("all_reduce", 8), ("all_reduce", MIB)),
-    "nccl": (
-        *((name, GIB) for name in ("all_gather", "reduce_scatter", "all_to_all")),
-        *(("all_reduce", size) for size in (8, MIB, 64 * MIB, GIB)),
-    ),
-}
-SLOW_TOGETHER = 0.5
-"""Of what pairs exchange: a ring of all nodes is as fast as its slowest pair, so half of the median is a fault."""
 SURVEY_SECONDS = 60.0
 
 
@@ -131,10 +117,12 @@ def _conduct(
     conclude("cluster.clock", clocks, began)
     conclude("cluster.fleet", between.FleetFacts(rates=between.fleet_rates(results)), time.monotonic())
     began = time.monotonic()
-    blame, whole = _play(place, board, task, hosts, reports, pulses)
+    blame, whole, training = _play(place, board, task, hosts, reports, pulses)
     conclude("cluster.blame", blame, began)
     if whole is not None:
         conclude("cluster.collectives", whole, began)
+    if training is not None:
+        conclude("cluster.training", training, began)
     board.post("end", True)
     board.gather([f"bye/{node}" for node in present if node], 5.0)
     parts = {node: list(report.parts) for node, report in reports.items()}
@@ -203,16 +191,18 @@ def _survey(
 
 def _play(
     place: Place, board: Board, task: Task, hosts: dict[int, str], reports: dict[int, Acceptance], pulses: Pulses
-) -> tuple[between.BlameFacts, between.WholeFacts | None]:
-    """The tournament among nodes that are sound by themselves, and collectives over all of them."""
+) -> tuple[between.BlameFacts, between.WholeFacts | None, between.TrainingFacts | None]:
+    """The tournament among nodes that are sound by themselves, then collectives and training over all of them."""
     excluded = {hosts[node]: why for node, report in reports.items() if (why := _unfit(report))}
     members = [node for node in reports if hosts[node] not in excluded]
+    names = tuple(hosts[node] for node in members)
     gpus = min((board.read(f"hello/{node}")["gpus"] for node in members), default=0)
     local_size, backend = max(gpus, 1), "nccl" if gpus else "gloo"
     board.post("start", {"members": members, "ranks": local_size, "backend": backend})
     cluster = RankCluster(board, members, local_size, has_gpus=gpus > 0, dead=pulses.dead)
     inquest: Inquest | None = None
     whole: between.WholeFacts | None = None
+    training: between.TrainingFacts | None = None
     at_scale = ""
     with _crew(place, task, members, local_size, backend) as crew:
         if len(members) > 1:
@@ -220,10 +210,11 @@ def _play(
                 cluster.mind = lambda: crew.mind(board)
             inquest = investigate(cluster)
             left = tuple(index for index in range(len(members)) if not cluster.unanswered[index])
-            whole = _whole(cluster, left, backend, reports[members[0]])
-            at_scale = _at_scale(cluster, left, inquest, [hosts[node] for node in members]) if gpus else ""
+            own = {names[index]: reports[members[index]] for index in left}
+            whole = over_all(cluster, left, backend, own)
+            training = train_all(cluster, left, own, task.out / f"node-{place.node:05d}")
+            at_scale = slow_at_scale(cluster, left, inquest, names) if gpus else ""
         cluster.end()
-    names = tuple(hosts[node] for node in members)
     silent = {
         index: f"left {count} orders unanswered; {pulses.last(members[index])}"
         for index, count in cluster.unanswered.items()
@@ -240,7 +231,11 @@ def _play(
         at_scale=at_scale,
         rates=tuple(tuple(None if np.isnan(rate) else float(rate) for rate in row) for row in rate_NN),
     )
-    return blame, whole
+    return blame, whole, training
+
+
+UNFIT = ("gpu", "fabric", "collectives", "training")
+"""Groups of checks by which a node that fails takes no part in what follows."""
 
 
 def _unfit(report: Acceptance) -> str:
@@ -249,50 +244,10 @@ def _unfit(report: Acceptance) -> str:
         (
             f"{result.check}: {result.reason}"
             for result in report.checks
-            if result.verdict is Verdict.FAIL and result.check.partition(".")[0] in ("gpu", "fabric", "collectives")
+            if result.verdict is Verdict.FAIL and result.check.partition(".")[0] in UNFIT
         ),
         "",
     )
-
-
-def _whole(cluster: RankCluster, left: Group, backend: str, report: Acceptance) -> between.WholeFacts | None:
-    if len(left) < 2:
-        return None
-    found = cluster.collectives([left], WHOLE_STEPS[backend], 2.0).get(left)
-    names = tuple(part.name for part in report.parts if part.uuid)[: cluster.ranks_a_node] * len(left)
-    facts = RanksFacts(
-        backend="nccl" if backend == "nccl" else "gloo",
-        ranks=len(left) * cluster.ranks_a_node,
-        gpu_names=names,
-        steps=found or (),
-        choice=read_nccl_log(""),
-    )
-    return between.WholeFacts(ranks=facts, nodes=len(left))
-
-
-def _at_scale(cluster: RankCluster, left: Group, inquest: Inquest, names: Sequence[str]) -> str:
-    """Who makes the whole slow where pairs are not; empty when it is not."""
-    pairs = [float(rate) for rate in inquest.rate_NN[np.isfinite(inquest.rate_NN)]]
-    if len(left) < 4 or not pairs:
-        return ""
-    floor = SLOW_TOGETHER * percentile(pairs, 50)
-
-    def measure(groups: Sequence[Group]) -> list[bool]:
-        found = cluster.collectives(groups, [("all_reduce", GIB)], 1.0)
-        return [_busbw(found.get(group, ()), len(group) * cluster.ranks_a_node) < floor for group in groups]
-
-    fault = bisect(left, measure)
-    if fault is None:
-        return ""
-    who = ", ".join(names[node] for node in fault.culprits) or f"nobody alone among {len(fault.group)} nodes"
-    return f"together slower than {floor:.3g} GB/s, though pairs are not: {who}; {fault.sound_size} nodes are sound"
-
-
-def _busbw(steps: Sequence[StepFacts], ranks: int) -> float:
-    if not steps:
-        return 0.0
-    step = steps[-1]
-    return busbw_gb_per_s(step.collective, step.size_bytes, percentile(step.seconds, 50), ranks)
 
 
 def _crew(

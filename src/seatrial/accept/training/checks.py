@@ -1,7 +1,7 @@
 """The questions of this group and the pure judge of the rate; that of the bits stands with the replay."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, conclude, judge_rate, measurement, percentile
 from seatrial.accept.checks.gpu_load import Gpu, judge_fleet
@@ -104,17 +104,17 @@ def _judge_together(facts: RateFacts, limits: Limits) -> tuple[list[Finding], li
         Measurement(name="own passes together", value=value, unit="s", n=len(steps), spread=0.0, where=name)
         for name, value in own.items()
     ]
-    return [*findings, *_late(own, kind is not None)], numbers
+    return [*findings, *(late_ranks(own) if kind is not None else [])], numbers
 
 
-def _late(own: dict[str, float], on_gpus: bool) -> list[Finding]:
+def late_ranks(own_seconds: Mapping[str, float]) -> list[Finding]:
     """Ranks whose own passes take over 5 % longer than the median rank's: with fewer than three, nobody is odd."""
-    if len(own) < 3 or not on_gpus:
+    if len(own_seconds) < 3:
         return []
-    centre = percentile(list(own.values()), 50)
+    centre = percentile(list(own_seconds.values()), 50)
     return [
         (Verdict.WARN, f"{name}: its own passes take {seconds / centre - 1:.1%} longer than the median rank's")
-        for name, seconds in own.items()
+        for name, seconds in own_seconds.items()
         if seconds > (1 + LEAST_EFFECT) * centre
     ]
 

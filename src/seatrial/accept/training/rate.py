@@ -168,13 +168,13 @@ def _together(workload: Workload, folder: Path, held: "list[Rehearsal]", world: 
     return timed(moved(held.pop(), world, settings_of(workload, folder, world.size)), workload.steps)
 
 
-def timed(rehearsal: "Rehearsal", steps: int) -> JsonObject:
+def timed(rehearsal: "Rehearsal", steps: int, *, warm_up: int = WARM_UP_TOGETHER) -> JsonObject:
     """Seconds of each step, and of each rank's own passes (median). Collective."""
     from seatrial.train.rehearsal import refuse_broken, take_steps
 
-    reports = list(take_steps(rehearsal, range(WARM_UP_TOGETHER + steps)))
+    reports = list(take_steps(rehearsal, range(warm_up + steps)))
     refuse_broken(reports)
-    counted = reports[WARM_UP_TOGETHER:]
+    counted = reports[warm_up:]
     return {"seconds": [report.seconds for report in counted], "own_seconds": own_medians(counted)}
 
 
