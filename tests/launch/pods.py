@@ -191,6 +191,7 @@ class Cluster:
             else:
                 yield f"mount --bind {shlex.quote(str(source))} {shlex.quote(str(path))}"
         yield f"mount --bind {shlex.quote(str(self.folder / 'hosts'))} /etc/hosts"
+        yield "mount --bind /dev/null /etc/resolv.conf"  # no name server: a lookup fails at once
 
     def _volume(self, pod: str, volume: Object) -> Path | None:
         """A folder of this machine; None for memory."""

@@ -11,7 +11,7 @@ from seatrial.launch.volumes import CONFIG, labels, volume_mounts, volumes
 PORT = 29500
 """Where nodes meet. A pod has an address of its own, and with it all ports."""
 
-GROUP = 1000
+GROUP = 10001
 """Of the user that seatrial's image runs as, to whom volumes are made writable."""
 
 
