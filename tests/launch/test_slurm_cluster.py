@@ -1,5 +1,6 @@
 """The rendered scripts on a real Slurm of four nodes."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def job_in(folder: Path, **fields: Any) -> Job:
         "workdir": str(folder),
         "fabric": "none",
         "time_limit_hours": 0.5,
+        "retries": 4,
         **fields,
     }
     return Job.model_validate(values)
@@ -140,3 +142,109 @@ def test_training_goes_on_through_preemption_and_a_lost_node(slurm: Cluster, tmp
     files = [path for folder in (job.workdir, run.path) for path in Path(folder).rglob("*") if path.is_file()]
     assert len(files) > 10
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+
+
+def command_job(folder: Path, *words: str, **fields: Any) -> Job:
+    return job_in(folder, verb="command", arguments=words, **{"nodes": 1, **fields})
+
+
+@pytest.mark.parametrize(("code", "restarts"), [(2, "0"), (70, "1")])
+def test_failures_are_tried_again_unless_that_is_in_vain(
+    slurm: Cluster, tmp_path: Path, code: int, restarts: str
+) -> None:
+    job = command_job(tmp_path, "sh", "-c", f"exit {code}", retries=1)
+    number = submit(slurm, job)
+    ended = until_ended(slurm, number)
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", f"{code}:0", restarts)
+    assert [line["again"] for line in summary(job, number)] == [1] * int(restarts) + [0]
+
+
+def test_a_job_that_is_told_to_stop_stays_away(slurm: Cluster, tmp_path: Path) -> None:
+    job = command_job(tmp_path, "sh", "-c", "touch began-$PET_NODE_RANK; sleep 120", nodes=2)
+    number = submit(slurm, job)
+    deadline = time.monotonic() + LONG_SECONDS
+    while len(list(tmp_path.glob("began-*"))) < 2:
+        assert time.monotonic() < deadline, slurm.job(number)
+        time.sleep(0.2)
+    slurm.run("scancel", "--batch", "--signal=TERM", number)
+    ended = until_ended(slurm, number)
+    assert (ended["ExitCode"], ended["Restarts"]) == ("75:0", "0"), output(job, number)
+    (line,) = summary(job, number)
+    assert (line["asked"], line["again"]) == ("stay", 0)
+
+
+def test_names_that_try_to_break_out(slurm: Cluster, tmp_path: Path) -> None:
+    """The folder, the arguments and the environment hold everything that a shell or Slurm could take for more."""
+    value = f"{NASTY}\n$(touch {tmp_path}/broken)"
+    show = "import json, os, sys; print(json.dumps([os.getcwd(), os.environ['TRIAL'], sys.argv[1:]]))"
+    folder = tmp_path / 'it\'s $HOME `id` #1 "x"'
+    job = command_job(folder, sys.executable, "-c", show, NASTY, value, environment={"TRIAL": value})
+    number = submit(slurm, job)
+    assert until_ended(slurm, number)["JobState"] == "COMPLETED", output(job, number)
+    assert json.loads(output(job, number).splitlines()[-1]) == [str(folder), value, [NASTY, value]]
+    assert not (tmp_path / "broken").exists()
+
+
+def test_the_container_is_asked_for(slurm: Cluster, tmp_path: Path) -> None:
+    """No container runs; pyxis's options are taken, and arrive whole, at each of two nodes."""
+    if not (slurm.base / "plugstack.conf").read_text():
+        lacking("no compiler, or no headers of Slurm: apt-get install gcc libslurm-dev")
+    shown = ["IMAGE", "MOUNTS", "WORKDIR"]
+    job = command_job(
+        tmp_path / "work",
+        "sh",
+        "-c",
+        f"echo {' '.join(f'given $PYXIS_GIVEN_CONTAINER_{name}' for name in shown)}",
+        nodes=2,
+        venv=None,
+        image="registry.example#team/seatrial:0.1",
+        mounts=({"path": str(tmp_path)}, {"path": "/usr/share", "source": "/mnt/it's"}),
+        environment={"PATH": f"{sys.prefix}/bin:/usr/bin:/bin"},
+    )
+    number = submit(slurm, job)
+    assert until_ended(slurm, number)["JobState"] == "COMPLETED", output(job, number)
+    line = (
+        f"given registry.example#team/seatrial:0.1 given {tmp_path}:{tmp_path},/mnt/it's:/usr/share given {job.workdir}"
+    )
+    assert output(job, number).splitlines().count(line) == 2
+
+
+def test_two_nodes_are_accepted_together(slurm: Cluster, tmp_path: Path) -> None:
+    job = job_in(tmp_path, verb="accept", arguments=("--checks", "host.clock", "--budget", "10s"))
+    number = submit(slurm, job)
+    ended = until_ended(slurm, number)
+    acceptance = json.loads((tmp_path / "runs" / "acceptance" / "acceptance.json").read_text())
+    presence = next(check for check in acceptance["checks"] if check["check"] == "cluster.presence")
+    assert presence["verdict"] == "PASS", presence
+    codes = {"PASS": "0:0", "WARN": "0:0", "FAIL": "1:0", "INCONCLUSIVE": "3:0"}
+    assert ended["ExitCode"] == codes[acceptance["verdict"]], output(job, number)
+    assert ended["Restarts"] == "0"
+
+
+def test_every_node_is_accepted_by_itself(slurm: Cluster, tmp_path: Path) -> None:
+    """Tasks that find their node tested leave it at that: four tasks on four nodes that are free test all four."""
+    job = job_in(
+        tmp_path,
+        verb="accept",
+        nodes=4,
+        arguments=("--checks", "host.clock", "--budget", "10s"),
+        cpus_per_node=None,
+        slurm={"nodewise": True},
+    )
+    number = submit(slurm, job)
+    deadline = time.monotonic() + LONG_SECONDS
+    while slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%i"):
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    folder = tmp_path / ".seatrial" / f"trial-{number}"
+    assert sorted(path.name for path in folder.iterdir()) == list(slurm.nodes)
+    for node in slurm.nodes:
+        assert json.loads((folder / node / "acceptance.json").read_text())["host"] == node
+        (line,) = read_jsonl(folder / node / "summary.jsonl")
+        assert line["nodes"] == node
+
+
+@pytest.mark.parametrize("golden", ["slurm-1", "slurm-2", "slurm-container", "slurm-nodewise"])
+def test_slurm_understands_every_directive(slurm: Cluster, golden: str) -> None:
+    script = Path(__file__).parent / "golden" / f"{golden}.sbatch"
+    slurm.run("sbatch", "--test-only", str(script), environment={"HF_TOKEN": SECRET})

@@ -24,7 +24,7 @@ from seatrial.launch.ranks import TELLING
 from seatrial.records import JsonObject, Verdict
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings, load_settings
-from seatrial.stop import StopRequest, stop_requests
+from seatrial.stop import SIGNALS, StopRequest, stop_requests
 
 RESTARTS = 3
 """How often a training that failed is started again here, before the scheduler is to do it. PET_MAX_RESTARTS wins."""
@@ -261,7 +261,7 @@ def _run_once(work: Work, stop: StopRequest) -> int:
 
 def _plain_code(ended: int, *, asked: bool) -> int:
     """Of a program that does not tell by a file how it ended, by the custom of shells where a signal ended it."""
-    if asked and ended == -signal.SIGTERM:
+    if asked and -ended in SIGNALS:
         return Preempted.exit_code
     return ended if ended >= 0 else 128 - ended
 

@@ -79,7 +79,7 @@ def _directives(job: Job) -> list[str]:
         f"time={_duration(job.time_limit_hours)}",
         f"signal=B:USR1@{job.grace_seconds}",
         "requeue",
-        f"chdir={_one_line('job.workdir', job.workdir)}",
+        f"chdir={_workdir(job)}",
         f"output={job.name}-{'%A_%a' if given.nodewise else '%j'}.out",
         "open-mode=append",
         f"export={','.join(job.secrets) or 'NONE'}",
@@ -112,6 +112,13 @@ def _one_line(name: str, value: str | PurePosixPath) -> str:
     return shlex.quote(str(value))
 
 
+def _workdir(job: Job) -> str:
+    """The log lies in it, and in the path of a log Slurm replaces what follows a percent sign."""
+    if set(str(job.workdir)) & set("%\\"):
+        raise SettingsError(f"job.workdir {job.workdir}: Slurm takes % and \\ in it for patterns; choose another name")
+    return _one_line("job.workdir", job.workdir)
+
+
 def _python(job: Job) -> str:
     if job.venv is not None:
         return str(job.venv / "bin" / "python")
@@ -125,15 +132,10 @@ def _python(job: Job) -> str:
 
 def _srun(job: Job) -> list[str]:
     """Options of srun: how the step ends when one node does, and what it runs in."""
-    match job.verb:
-        case "train" | "bench":  # a node that ends first has a reason, which the others get time to see
-            ending = ["--kill-on-bad-exit=0", f"--wait={END_SECONDS}"]
-        case "accept":  # a node that gives up is a result
-            ending = ["--kill-on-bad-exit=0", "--wait=0"]
-        case _:
-            ending = ["--kill-on-bad-exit=1", "--wait=0"]
+    # Not --kill-on-bad-exit: the code of a node that is killed would hide that of the one that has something to say.
+    ending = f"--wait={END_SECONDS if job.verb in ('train', 'bench') else 0}"
     cores = [f"--cpus-per-task={job.cpus_per_node}"] if job.cpus_per_node is not None else []
-    options = ["--export=ALL", "--mpi=none", "--cpu-bind=none", *cores, *ending]
+    options = ["--export=ALL", "--mpi=none", "--cpu-bind=none", *cores, "--kill-on-bad-exit=0", ending]
     if not uses_container(job):
         return [*options, *_refuse_moved_mounts(job)]
     assert job.image is not None
