@@ -37,7 +37,8 @@ class NodeGrade(Frozen):
 class Acceptance(Frozen):
     """``verdict`` grades all of ``checks``; ``seconds`` is the whole duration.
 
-    Version 2 added ``host``, ``parts`` and ``culprits``, version 3 ``nodes``; older ones read as if without them.
+    ``profile``: by whose demands it was graded, if by any. Version 2 added ``host``, ``parts`` and ``culprits``,
+    version 3 ``nodes`` and ``profile``; older ones read as if without them.
     """
 
     schema_version: Literal[1, 2, 3] = 3
@@ -49,6 +50,7 @@ class Acceptance(Frozen):
     parts: tuple[Part, ...] = ()
     culprits: tuple[JsonObject, ...] = Field((), description="tickets: kind, node, part, host, evidence, reproduce")
     nodes: tuple[NodeGrade, ...] = ()
+    profile: str = ""
 
 
 def read_acceptance(path: Path) -> Acceptance:

@@ -50,7 +50,8 @@ def test_the_reports_say_the_same(accepted: tuple[Path, Acceptance]) -> None:
     written = json.loads((out / "acceptance.json").read_text())
     assert written["schema_version"] == 3
     assert set(written) == {
-        *("schema_version", "verdict", "checks", "provenance", "seconds", "host", "parts", "culprits", "nodes")
+        *("schema_version", "verdict", "checks", "provenance", "seconds", "host", "parts", "culprits", "nodes"),
+        "profile",
     }
     assert Acceptance.model_validate(written) == acceptance
     assert written["verdict"] == final_verdict(result.verdict for result in acceptance.checks)

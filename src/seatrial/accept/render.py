@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from seatrial.accept.check import AnyCheck
 from seatrial.accept.limits import Limits
+from seatrial.accept.profiles import answers, find_profile
 from seatrial.acceptance import Acceptance
 from seatrial.records import CheckResult, Measurement, Verdict
 
@@ -79,12 +80,32 @@ def markdown(acceptance: Acceptance) -> str:
         "|---|---|---|---|",
         *rows,
         "",
+        *_demands(acceptance),
         "| check | measured | value | unit | n | spread | where |",
         "|---|---|---|---|---|---|---|",
         *numbers,
         "",
     ]
     return "\n".join(lines)
+
+
+def _demands(acceptance: Acceptance) -> list[str]:
+    """What the profile asks for, and what became of it."""
+    if not acceptance.profile:
+        return []
+    profile = find_profile(acceptance.profile)
+    rows = [
+        f"| {_cell(ask.asked)} | {grade or 'not answered'} | {', '.join(ask.answered_by)} | {_cell(ask.note)} |"
+        for ask, grade in answers(profile, acceptance)
+    ]
+    return [
+        f"Graded by {profile.name}: {profile.source}.",
+        "",
+        "| asked for | verdict | checks | |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
 
 
 def _cell(text: str) -> str:

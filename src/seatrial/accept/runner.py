@@ -21,6 +21,7 @@ from seatrial.accept.inventory import Inventory, take_inventory
 from seatrial.accept.limits import Limits
 from seatrial.accept.nvml import DriverState
 from seatrial.accept.parts import gpu_parts
+from seatrial.accept.profiles import Profile, under
 from seatrial.acceptance import Acceptance, NodeGrade, Part
 from seatrial.errors import UsageError
 from seatrial.provenance import provenance
@@ -32,12 +33,16 @@ BUILT_IN = Limits()
 @dataclass(frozen=True)
 class Settings:
     """What the user says beyond checks and budget: GPUs that were paid for, limits of a contract, mounts that matter,
-    and what earlier acceptances measured."""
+    what earlier acceptances measured, and whose demands grade the results."""
 
     expected_gpus: int | None = None
     limits: Limits = BUILT_IN
     mounts: tuple[Path, ...] = ()
     past: Past = field(default_factory=dict)
+    profile: Profile | None = None
+
+    def graded(self, result: CheckResult) -> CheckResult:
+        return under(self.profile, result) if self.profile else result
 
 
 def accept(
@@ -79,7 +84,8 @@ def run_ladder(
     with Worker(out / "worker.log") as worker:
         for check in checks:
             if check.needs_gpus > gpus:
-                yield result_of(check, Judgement(Verdict.SKIPPED, why_skipped(check, inventory, gpus)), 0.0)
+                skipped = Judgement(Verdict.SKIPPED, why_skipped(check, inventory, gpus))
+                yield settings.graded(result_of(check, skipped, 0.0))
                 continue
             request = Request(
                 check=check.name,
@@ -94,7 +100,7 @@ def run_ladder(
             with _writing(out):
                 append_jsonl(out / "facts.jsonl", answer)
             judged = result_of(check, judge_answer(check, answer, settings.limits), time.monotonic() - start)
-            yield with_past(judged, parts_in(out), settings.past) if settings.past else judged
+            yield settings.graded(with_past(judged, parts_in(out), settings.past) if settings.past else judged)
 
 
 def why_skipped(check: AnyCheck, inventory: Inventory, gpus: int) -> str:
@@ -129,6 +135,7 @@ def conclude(
     parts: Sequence[Part] | None = None,
     culprits: Sequence[JsonObject] = (),
     nodes: Sequence[NodeGrade] | None = None,
+    profile: Profile | None = None,
 ) -> Acceptance:
     """Grade the results and write the reports: ``acceptance.json``, ``.md``, ``.html`` and ``.xml`` (JUnit)."""
     from seatrial.accept import page
@@ -142,6 +149,7 @@ def conclude(
         host=platform.node(),
         parts=tuple(parts_in(out) if parts is None else parts),
         culprits=tuple(culprits),
+        profile=profile.name if profile else "",
         nodes=tuple([grade_of(platform.node(), verdict, results)] if nodes is None else nodes),
     )
     with _writing(out):

@@ -26,6 +26,9 @@ def accept(
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs that were paid for; fewer is a FAIL")] = None,
     own: Annotated[Path | None, typer.Option("--limits", help="YAML of own limits, say those of a contract")] = None,
     mounts: Annotated[str, typer.Option(help="directories on every disk that matters, comma-separated")] = "",
+    profile: Annotated[
+        str | None, typer.Option(help="clustermax: the checks that evaluation asks for, and warnings that fail")
+    ] = None,
     history: Annotated[Path | None, typer.Option(help="directory of earlier acceptances to compare parts with")] = None,
 ) -> None:
     """Acceptance-test this machine, or, under srun or torchrun, all of a job's: is every part what was paid for?
@@ -44,18 +47,22 @@ def accept(
     from seatrial.accept.cluster.place import find_place
     from seatrial.accept.history import read_past
     from seatrial.accept.limits import read_own_limits
+    from seatrial.accept.profiles import find_profile
     from seatrial.records import CheckResult, Verdict
 
     place = find_place(os.environ)
     if place is not None and not place.leads:
         return  # the process that leads this node starts the ranks it needs
-    ladder = catalogue.choose([name.strip() for name in checks.split(",") if name.strip()])
+    demands = find_profile(profile) if profile is not None else None
+    named = [name.strip() for name in checks.split(",") if name.strip()]
+    ladder = catalogue.choose(named or (demands.checks if demands else ()))
     seconds = catalogue.seconds_of(budget)
     settings = runner.Settings(
         expected_gpus=gpus,
         limits=read_own_limits(own, catalogue.LIMITS) if own else runner.BUILT_IN,
         mounts=tuple(Path(mount.strip()) for mount in mounts.split(",") if mount.strip()),
         past=read_past(history) if history else {},
+        profile=demands,
     )
     console = Console(stderr=True)
     results: list[CheckResult] = []
@@ -73,7 +80,7 @@ def accept(
         else:
             for result in runner.run_ladder(out, ladder, seconds, settings):
                 show(result)
-            acceptance = runner.conclude(out, results, time.monotonic() - start)
+            acceptance = runner.conclude(out, results, time.monotonic() - start, profile=demands)
     style = render.STYLES[acceptance.verdict]
     console.print(f"\n[{style}]{acceptance.verdict}[/] in {acceptance.seconds:.0f} s; report in {out}")
     _write(json_file, acceptance.model_dump_json(indent=2) + "\n")

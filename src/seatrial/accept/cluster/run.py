@@ -55,7 +55,7 @@ def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> A
         )
     except Unreachable as error:
         results = [*runner.run_ladder(own, task.checks, task.budget_seconds, task.settings), _alone(place, str(error))]
-        return runner.conclude(own, results, 0.0)
+        return runner.conclude(own, results, 0.0, profile=task.settings.profile)
     with Heart(board, place.node) as heart:
         gpus = take_inventory().gpus
         board.post(f"hello/{place.node}", {"host": platform.node(), "gpus": gpus, "print": fingerprint()})
@@ -66,14 +66,15 @@ def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> A
             results.append(result)
             show(result)
             heart.doing = task.checks[len(results)].name if len(results) < len(task.checks) else "waiting for others"
-        acceptance = runner.conclude(own, results, time.monotonic() - start)
+        acceptance = runner.conclude(own, results, time.monotonic() - start, profile=task.settings.profile)
         board.post(f"result/{place.node}", acceptance.model_dump(mode="json"))
         try:
             if place.node == 0:
                 return _conduct(place, board, task, start, show, heart)
             _attend(place, board, task, heart)
         except Unreachable as error:
-            acceptance = runner.conclude(own, [*results, _alone(place, str(error))], time.monotonic() - start)
+            results.append(_alone(place, str(error)))
+            acceptance = runner.conclude(own, results, time.monotonic() - start, profile=task.settings.profile)
         return acceptance
 
 
@@ -106,7 +107,7 @@ def _conduct(
         check = next(check for check in between.CHECKS if check.name == name)
         append_jsonl(task.out / "facts.jsonl", {"check": name, "facts": facts.model_dump(mode="json")})
         judgement = check.judge(facts, task.settings.limits)
-        judged.append(runner.result_of(check, judgement, time.monotonic() - began))
+        judged.append(task.settings.graded(runner.result_of(check, judgement, time.monotonic() - began)))
         show(judged[-1])
 
     conclude("cluster.presence", between.PresenceFacts(nodes=place.nodes, present=present, missing=why), start)
@@ -131,7 +132,8 @@ def _conduct(
     placed = between.placed_parts({hosts[node]: found for node, found in parts.items()})
     tickets = _tickets(blame, hosts, parts)
     grades = node_grades(hosts, reports, why, blame)
-    return runner.conclude(task.out, every, time.monotonic() - start, placed, tickets, grades)
+    seconds, profile = time.monotonic() - start, task.settings.profile
+    return runner.conclude(task.out, every, seconds, placed, tickets, grades, profile)
 
 
 def node_grades(
