@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 CORE = {
+    "configmaps": ("ConfigMap", True),
     "nodes": ("Node", False),
     "persistentvolumeclaims": ("PersistentVolumeClaim", True),
     "resourcequotas": ("ResourceQuota", True),
     "secrets": ("Secret", True),
+    "services": ("Service", True),
     "serviceaccounts": ("ServiceAccount", True),
 }
 GROUPS = {

@@ -83,12 +83,12 @@ def test_nobody_to_ask(stderr: str, code: int | None, words: str) -> None:
 
 
 def test_permission() -> None:
-    assert k.judge_permission(job(), "kubernetes", answer("yes\n")).verdict is PASS
-    refused = k.judge_permission(job(kubernetes={"namespace": "ml"}), "kubernetes", answer("no\n", returncode=1))
+    assert k.judge_permission(job(), "jobs.batch", answer("yes\n")).verdict is PASS
+    refused = k.judge_permission(job(kubernetes={"namespace": "ml"}), "jobs.batch", answer("no\n", returncode=1))
     assert (refused.verdict, refused.reason) == (FAIL, "not allowed in namespace ml")
     # kubectl says so on stderr, and yes all the same
     warning = "Warning: the server doesn't have a resource type 'pytorchjobs' in group 'kubeflow.org'\n"
-    assert "operator" in k.judge_permission(job(), "pytorchjob", answer("yes\n", warning)).remedy
+    assert "operator" in k.judge_permission(job(), "pytorchjobs.kubeflow.org", answer("yes\n", warning)).remedy
 
 
 @pytest.mark.parametrize(
@@ -180,6 +180,17 @@ def test_what_the_server_refuses(said: str, remedy: str) -> None:
     finding = k.judge_dry_run(answer(stderr=said, returncode=1))
     assert finding.verdict is FAIL
     assert remedy in finding.remedy
+
+
+def test_all_that_will_be_made_is_asked_for() -> None:
+    asked = k.questions(job(mounts=[{"path": "/mnt/data", "size_gib": 1}]), "trainjob")
+    assert [name.removeprefix("create ") for name in asked if name.startswith("create ")] == [
+        "trainjobs.trainer.kubeflow.org",
+        "trainingruntimes.trainer.kubeflow.org",
+        "configmaps",
+        "persistentvolumeclaims",
+    ]
+    assert all("--namespace" in argv for argv in asked.values())
 
 
 @pytest.fixture

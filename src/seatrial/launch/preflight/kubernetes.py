@@ -11,12 +11,14 @@ from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed,
 from seatrial.launch.volumes import claim_name
 from seatrial.shell import Output
 
-RESOURCES = {
-    "kubernetes": "jobs.batch",
-    "pytorchjob": "pytorchjobs.kubeflow.org",
-    "trainjob": "trainjobs.trainer.kubeflow.org",
+MADE = {
+    "kubernetes": ("jobs.batch", "services"),
+    "pytorchjob": ("pytorchjobs.kubeflow.org",),
+    "trainjob": ("trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"),
 }
+"""What each target makes; settings travel in a ConfigMap on all of them."""
 GPU = "nvidia.com/gpu"
+_CREATE = "create "
 _NAMES_ONLY = '{{range $name, $value := .data}}{{$name}}{{"\\n"}}{{end}}'  # values never leave kubectl
 _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
     f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)
@@ -28,7 +30,7 @@ def questions(job: Job, target: str) -> dict[str, tuple[str, ...]]:
     settings = job.kubernetes
     asked: dict[str, tuple[str, ...]] = {
         "server": ("version", "--output=json"),
-        "permission": ("auth", "can-i", "create", RESOURCES[target]),
+        **{f"{_CREATE}{kind}": ("auth", "can-i", "create", kind) for kind in _made(job, target)},
         "quota": ("get", "resourcequotas", "--output=json"),
         "nodes": ("get", "nodes", "--output=json"),
     }
@@ -44,6 +46,12 @@ def questions(job: Job, target: str) -> dict[str, tuple[str, ...]]:
     if settings.queue is not None:
         asked["queue"] = ("get", "localqueues.kueue.x-k8s.io", settings.queue, "--output=name")
     return {name: (*kubectl(job, *words), "--request-timeout=20s") for name, words in asked.items()}
+
+
+def _made(job: Job, target: str) -> tuple[str, ...]:
+    config = ("configmaps",) if job.config is not None else ()
+    claims = any(mount.kind != "scratch" and mount.source is None for mount in job.mounts)
+    return (*MADE[target], *config, *(("persistentvolumeclaims",) if claims else ()))
 
 
 def dry_run(job: Job) -> tuple[str, ...]:
@@ -64,9 +72,11 @@ def judge_server(answer: Output) -> Finding:
     return failed("kubernetes", said, remedy)
 
 
-def judge(job: Job, target: str, answers: Mapping[str, Output]) -> Iterator[Finding]:
+def judge(job: Job, answers: Mapping[str, Output]) -> Iterator[Finding]:
     """Of all :func:`questions` but the first."""
-    yield judge_permission(job, target, answers["permission"])
+    for name, answer in answers.items():
+        if name.startswith(_CREATE):
+            yield judge_permission(job, name.removeprefix(_CREATE), answer)
     yield from judge_quota(job, answers["quota"])
     yield judge_nodes(job, answers["nodes"])
     if "claims" in answers:
@@ -78,8 +88,9 @@ def judge(job: Job, target: str, answers: Mapping[str, Output]) -> Iterator[Find
             yield _judge_presence(name, answers[name])
 
 
-def judge_permission(job: Job, target: str, answer: Output) -> Finding:
-    what, namespace = f"create {RESOURCES[target]}", job.kubernetes.namespace
+def judge_permission(job: Job, kind: str, answer: Output) -> Finding:
+    """``kind``: what is to be created, as kubectl names it."""
+    what, namespace = f"create {kind}", job.kubernetes.namespace
     if "doesn't have a resource type" in answer.stderr:  # and 'yes' all the same
         remedy = "have Kubeflow's operator installed, or launch on kubernetes, which needs none"
         return failed(what, "the cluster does not know this kind", remedy)

@@ -77,8 +77,9 @@ def _check_kubernetes(job: Job, target: str, rendered: Rendered) -> Iterator[Fin
     yield server
     if server.verdict is Verdict.PASS:
         answers = {name: _ask(argv) for name, argv in asked}
-        yield from kubernetes.judge(job, target, answers)
-        yield kubernetes.judge_dry_run(_ask(kubernetes.dry_run(job), stdin=rendered.files[0][1]))
+        yield from kubernetes.judge(job, answers)
+        if target != "trainjob":  # Trainer refuses one whose runtime is not kept first, and a dry run keeps nothing
+            yield kubernetes.judge_dry_run(_ask(kubernetes.dry_run(job), stdin=rendered.files[0][1]))
     if job.image is not None:
         yield container.judge_image(job.image, None, _ask(container.remote_image(job.image)))
 
