@@ -51,7 +51,7 @@ def as_text(findings: Iterable[Finding]) -> str:
 def refuse(findings: Iterable[Finding]) -> None:
     """
     Raises:
-        UsageError: one line for each finding that is a FAIL, with its fix.
+        UsageError: some are a FAIL; names them. Reasons and fixes are those of :func:`as_text`.
     """
     if found := failures(findings):
-        raise UsageError("\n".join(f"{finding.what}: {finding.reason}; {finding.remedy}" for finding in found))
+        raise UsageError(f"nothing was sent: mend {', '.join(finding.what for finding in found)}")

@@ -112,7 +112,8 @@ def _check_data(job: Job, target: str, settings: TrainSettings, model: Path | No
     try:
         rows = list(islice(read_records(records_file(place.here)), SAMPLED_ROWS))
     except UsageError as error:
-        yield failed(what, str(error), "nothing can be trained on it as it is")
+        reason, _, remedy = str(error).rpartition("; ")
+        yield failed(what, reason, f"{remedy}, or name it in job.stage and launch with --stage")
         return
     if not rows:
         yield failed(what, f"{place.here} holds no record", "`seatrial data prepare` it again")
