@@ -18,6 +18,7 @@ INSTALL = {
 _NEXT = (
     (r"invalid partition", "`sinfo --summarize` lists partitions; set job.slurm.partition"),
     (r"[Ii]nvalid account", "`sacctmgr show associations user=$USER` lists accounts; set job.slurm.account"),
+    (r"reservation is invalid", "`scontrol show reservation` lists them; set job.slurm.reservation"),
     (r"[Ii]nvalid qos", "`sacctmgr show qos` lists them; set job.slurm.qos"),
     (
         r"Requested node configuration is not available|More processors requested",
@@ -25,12 +26,18 @@ _NEXT = (
     ),
     (r"violates accounting/QOS policy", "`sacctmgr show qos` says what is allowed; ask for less"),
     (r"Requested time limit is invalid", "`sinfo -o '%P %l'` lists limits; lower job.time_limit_hours"),
-    (r"Unable to contact slurm controller", "`scontrol ping` says whether Slurm is up; is SLURM_CONF the right one?"),
+    (
+        r"Unable to contact slurm controller|establish a configuration source",
+        "`scontrol ping` says whether Slurm is up; is SLURM_CONF the right one?",
+    ),
     (r"Invalid job id", "Slurm has forgotten it; `sacct --jobs=NUMBER` may still know"),
     (r"[Uu]nrecognized option", "this Slurm has no such option: for containers it needs pyxis; else set job.venv"),
     (r"Invalid node name", "`sinfo -N` lists nodes; is job.acceptance that of this cluster?"),
     (r"exceeded quota", "`kubectl describe quota` shows what is used; ask for less, or wait"),
-    (r"context .* does not exist", "`kubectl config get-contexts` lists them; set job.kubernetes.context"),
+    (
+        r"context .* does not exist|context was not found",
+        "`kubectl config get-contexts` lists them; set job.kubernetes.context",
+    ),
     (
         r"refused - did you specify the right host|[Uu]nable to connect to the server|was refused|no such host",
         "`kubectl cluster-info` says whether the cluster answers; `kubectl config use-context NAME` chooses another",
@@ -64,6 +71,7 @@ def complaint(answer: Output) -> str:
     if answer.returncode is None and answer.stderr.endswith("no such program"):
         return f"{program} is not installed here; {INSTALL.get(program, 'install it')}, or use --dry-run"
     lines = [line.strip() for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("Try ")]
     said = (
         lines[-1].removeprefix(f"{program}: ").removeprefix("error: ") if lines else f"ended with {answer.returncode}"
     )

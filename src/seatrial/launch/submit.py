@@ -134,7 +134,7 @@ def _first_pod(launched: Launched) -> str:
 
 
 def _answer(argv: Sequence[str], cwd: Path | None = None) -> Output:
-    answer = run(argv, timeout_seconds=ANSWER_SECONDS, cwd=cwd)
+    answer = run(argv, timeout_seconds=ANSWER_SECONDS, stdin="", cwd=cwd)  # kubectl would ask for a password
     if not answer.ok:
         raise UsageError(complaint(answer))
     return answer
