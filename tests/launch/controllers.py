@@ -1,5 +1,5 @@
-"""What the controllers of Kubernetes, the training operator and JobSet do with a manifest: which pods there are, what
-they are told, and what becomes of one that fails. The pods themselves are real (tests.launch.pods).
+"""What the controllers of Kubernetes, the training operator, JobSet and SkyPilot do with a manifest: which pods there
+are, what they are told, and what becomes of one that fails. The pods themselves are real (tests.launch.pods).
 """
 
 import re
@@ -166,6 +166,41 @@ def train_job(runtime: Object, job: Object) -> Controlled:
         for index in range(trainer["numNodes"])
     )
     return Controlled(seats, pod, answer, of_set["failurePolicy"]["maxRestarts"], _succeeds(spec, len(seats)))
+
+
+def sky_job(task: Object) -> Controlled:
+    """A managed job of SkyPilot on two machines or more: all end with one, and by its code all start again or none."""
+    name, recovery = task["name"], task["resources"]["job_recovery"]
+    nodes = [f"{name}-{index}" for index in range(task["num_nodes"])]
+    volumes = [
+        {"name": f"volume-{at}", "persistentVolumeClaim": {"claimName": claim}}
+        for at, claim in enumerate(task["volumes"].values())
+    ]
+    spec = {
+        "terminationGracePeriodSeconds": 60,
+        "volumes": volumes,
+        "containers": [
+            {
+                "command": ["bash", "-c", task["run"].replace("$", "$$")],
+                "workingDir": "/root",
+                "env": [],
+                "volumeMounts": [
+                    {"name": f"volume-{at}", "mountPath": path} for at, path in enumerate(task["volumes"])
+                ],
+            }
+        ],
+    }
+
+    def answer(code: int, disrupted: bool) -> tuple[Answer, bool]:
+        return "all", code not in recovery["recover_on_exit_codes"]
+
+    told = {
+        "SKYPILOT_NUM_NODES": str(len(nodes)),
+        "SKYPILOT_NUM_GPUS_PER_NODE": "0",
+        "SKYPILOT_NODE_IPS": "\n".join(nodes),  # names, since the stand-ins for machines get their addresses later
+    }
+    seats = tuple(Seat(node, (), {**told, "SKYPILOT_NODE_RANK": str(rank)}) for rank, node in enumerate(nodes))
+    return Controlled(seats, spec, answer, recovery["max_restarts_on_errors"], tuple(range(len(nodes))))
 
 
 @dataclass

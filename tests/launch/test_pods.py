@@ -12,9 +12,10 @@ import pytest
 from seatrial.launch.job import Job, Rendered
 from seatrial.launch.kubernetes import render_kubernetes
 from seatrial.launch.pytorchjob import render_pytorchjob
+from seatrial.launch.skypilot import render_skypilot
 from seatrial.launch.trainjob import render_trainjob
 from seatrial.rundir import RunDir
-from tests.launch.controllers import Controlled, Run, indexed_job, pytorch_job, train_job
+from tests.launch.controllers import Controlled, Run, indexed_job, pytorch_job, sky_job, train_job
 from tests.launch.manifests import objects, of_kind
 from tests.launch.pods import Cluster, cluster
 from tests.launch.requirements import need_namespaces
@@ -124,6 +125,12 @@ def test_an_indexed_job_goes_on_after_a_lost_node_and_a_drained_one(pods: Cluste
 def test_a_pytorchjob_trains(pods: Cluster, data: Path) -> None:
     rendered = render_pytorchjob(tiny(), (data / "config.yaml").read_text())
     run, training = begin(pods, rendered, pytorch_job(of_kind("PyTorchJob", rendered)))
+    finish(run, training, data)
+
+
+def test_a_task_of_skypilot_trains(pods: Cluster, data: Path) -> None:
+    rendered = render_skypilot(tiny(secrets=()), (data / "config.yaml").read_text())
+    run, training = begin(pods, rendered, sky_job(objects(rendered)[0]))
     finish(run, training, data)
 
 

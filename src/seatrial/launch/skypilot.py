@@ -46,7 +46,9 @@ def render_skypilot(job: Job, config_text: str | None, excluded: tuple[str, ...]
         )
     task = f"{job.name}.yaml"
     volumes = [
-        (f"{claim_name(mount)}.yaml", _volume(job, at)) for at, mount in enumerate(job.mounts) if _is_made(mount)
+        (f"{job.name}-{claim_name(mount)}.yaml", _volume(job, at))
+        for at, mount in enumerate(job.mounts)
+        if _is_made(mount)
     ]
     given = [word for name in job.secrets for word in ("--secret", name)]
     heading = f"{job.name}: seatrial {job.verb} on {job.nodes} x {job.gpus_per_node} GPUs"
