@@ -11,6 +11,13 @@ from seatrial.launch.volumes import labels
 KINDS = {"kubernetes": "job", "pytorchjob": "pytorchjob", "trainjob": "trainjob"}
 """What Kubernetes calls them."""
 
+BELONGINGS = {
+    "kubernetes": "job,service,configmap",
+    "pytorchjob": "pytorchjob,configmap",
+    "trainjob": "trainjob,trainingruntime,configmap",
+}
+"""What goes with a job. Claims stay: what lies in them is not the job's alone."""
+
 NOT_FETCHED = ("checkpoints", "stalls", "heartbeats", ".lock")
 """Of a run directory: large, or of no use elsewhere."""
 
@@ -97,7 +104,8 @@ def stop(launched: Launched) -> tuple[str, ...]:
         case "docker":
             return ("docker", "stop", f"--time={launched.job.grace_seconds}", launched.name)
         case target if target in KINDS:
-            return tuple(kubectl(launched.job, "delete", KINDS[target], launched.name, "--wait=false"))
+            chosen = f"--selector={_selector(launched)}"
+            return tuple(kubectl(launched.job, "delete", BELONGINGS[target], chosen, "--wait=false"))
         case _:
             return ("kill", "-TERM", launched.number)
 
