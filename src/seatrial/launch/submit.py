@@ -43,6 +43,10 @@ def submit(target: str, plan: Plan, rendered: Rendered, state: Path, say: Callab
     """
     folder = folder_for(state, target, plan.job.name)
     write_files(rendered, folder)
+    if not rendered.submit:
+        raise UsageError(
+            f"{target} starts nodes of this machine alone: run {folder}/{rendered.files[0][0]} on each of them"
+        )
     missing = [name for name in plan.job.secrets if not os.environ.get(name)] if target not in control.KINDS else []
     if missing:
         raise UsageError(f"job.secrets: {missing[0]} is not set here; export {missing[0]}=..., and submit again")
