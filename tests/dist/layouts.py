@@ -1,7 +1,13 @@
-"""Run under torchrun: every layout gives the gradients of one process that holds everything."""
+"""Every layout gives the gradients of one process that holds everything.
+
+python -m tests.dist.layouts: four processes, forked from one that has imported everything.
+"""
 
 import copy
 import itertools
+import os
+import socket
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -15,9 +21,11 @@ from seatrial.dist.world import World, joined_world
 from seatrial.model.attention import PACKED_ATTENTION
 from seatrial.model.lora import apply_lora, quantise_base
 from seatrial.model.packed import PackLoss, checkpoint_activations, pack_input
+from tests.worlds import _forked, _together
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PACKS_PER_RANK = 2
+SIZE = 4
 
 
 def small_model(*, base: str, tied: bool) -> PreTrainedModel:
@@ -100,9 +108,10 @@ def compare(world: World, base: str, plan: str, *, tied: bool, recompute: bool, 
     assert abs(norm - wanted) < 1e-4 * wanted, named
 
 
-def main() -> None:
+def live(port: int, rank: int) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(SIZE)}
     with joined_world(timeout_seconds=60) as world:
-        torch.set_num_threads(1)
         plans = ("replicate", "shard", "hybrid")
         for base, plan in itertools.product(("plain", "fp8", "trained"), plans):
             compare(world, base, plan, tied=False, recompute=False, reshard=True)
@@ -112,6 +121,14 @@ def main() -> None:
             compare(world, base, "hybrid", tied=False, recompute=True, reshard=True)
             compare(world, base, "shard", tied=False, recompute=False, reshard=False)
         dist.barrier()
+
+
+def main() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    codes = _together([_forked(partial(live, port), rank) for rank in range(SIZE)])
+    assert not any(codes), codes
 
 
 if __name__ == "__main__":

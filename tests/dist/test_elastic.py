@@ -10,7 +10,7 @@ from pathlib import Path
 from seatrial.dist.elastic import ENVIRONMENT, elastic_torchrun
 from seatrial.rundir import RunDir
 
-WORKER = Path(__file__).parent / "watchdog" / "worker.py"
+WORKER = "tests.dist.watchdog.worker"
 
 
 def start_node(node: int, port: int, folder: Path) -> "subprocess.Popen[bytes]":
@@ -25,7 +25,7 @@ def start_node(node: int, port: int, folder: Path) -> "subprocess.Popen[bytes]":
     )
     with (folder / f"log-{node}").open("a") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *arguments, str(WORKER), str(folder), "5", "30"],
+            [sys.executable, "-m", "tests.dist.launched", *arguments, "--", WORKER, str(folder), "5", "30"],
             stdout=log,
             stderr=log,
             env={**os.environ, **ENVIRONMENT},

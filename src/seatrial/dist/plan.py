@@ -183,7 +183,7 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         if job.base == "fp8" and layout.plan == "replicate":
             stored += quantised  # the second copy, laid out for the backward product
     weights = stored * shape.blocks + ends * (job.weight_bytes if lora else 4)
-    fp8_head = shape.end if lora and job.base == "fp8" else 0  # for the derivative of the loss; else made for each pack
+    fp8_head = shape.end if lora and job.base == "fp8" else 0  # for the derivative of the loss
     in_block = sum((o + i) * job.rank for o, i in adapted.values())
     adapters = in_block * shape.blocks * 4
     gradients = adapters if lora else weights

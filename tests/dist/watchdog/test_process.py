@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from seatrial.dist.heartbeat import RankBeats, read_local
+from seatrial.dist.watchdog.nodes import read_report
+from seatrial.dist.watchdog.process import LOOK_SECONDS
 from seatrial.dist.watchdog.sight import process_state
 from seatrial.errors import IntegrityError
 from seatrial.records import JsonObject
 from seatrial.rundir import RunDir
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = "tests.dist.watchdog.worker"
 HANG_SECONDS = 1.0
 
 
@@ -24,10 +26,10 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.run, self.attempt = folder, RunDir(folder / "run"), 1
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        launch = [sys.executable, "-m", "tests.dist.launched", "--nproc-per-node=2", "--rdzv-backend=c10d"]
         self.log = (folder / "log").open("w")
         self.agent = subprocess.Popen(
-            [*launch, "--max-restarts=9", str(WORKER), str(folder), str(HANG_SECONDS)],
+            [*launch, "--rdzv-endpoint=localhost:0", "--max-restarts=9", "--", WORKER, str(folder), str(HANG_SECONDS)],
             stdout=self.log,
             stderr=self.log,
         )
@@ -35,13 +37,31 @@ class Job:
     def at_step(self, step: int, attempt: int | None = None) -> list[RankBeats]:
         """Wait until both ranks have come that far in this attempt."""
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self.agent.poll() is None:
             ours = f"{attempt or self.attempt}-"
             beats = [b for b in read_local(self.run.path, range(2)) if b.generation.startswith(ours)]
             if len(beats) == 2 and all(b.main is not None and b.main.step >= step for b in beats):
                 return beats
             time.sleep(0.02)
         raise AssertionError((self.folder / "log").read_text()[-3000:])
+
+    def under_watch(self) -> list[RankBeats]:
+        """Wait until the watchdog of this attempt has seen how long a step takes."""
+        beats = self.at_step(1)
+        deadline = time.monotonic() + 60
+        while self.generation_told() != beats[0].generation:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(4 * LOOK_SECONDS)
+        return beats
+
+    def generation_told(self) -> str:
+        """Of the attempt that the watchdog told of last."""
+        try:
+            report = read_report(self.run.node_report(0).read_text())
+        except FileNotFoundError:
+            return ""
+        return report.generation if report is not None and report.views else ""
 
     def said_after(self, since: float, event: str) -> JsonObject:
         deadline = time.monotonic() + 20
@@ -54,8 +74,7 @@ class Job:
 
     def harm(self, rank: int, number: signal.Signals, event: str) -> tuple[JsonObject, float]:
         """Send a signal to a rank; what the watchdog said, and how many seconds later. The job is going on again."""
-        # Two seconds: by then the watchdog has started and seen how long a step takes.
-        beats = self.at_step(90)
+        beats = self.under_watch()
         since = time.time()
         os.kill(beats[rank].pid, number)
         said = self.said_after(since, event)
@@ -101,7 +120,7 @@ def test_each_fault_is_noticed_in_time_named_and_survived(tmp_path: Path) -> Non
         assert (said["what"], said["reason"]) == ("failed", "row 17 is torn")
 
         # A stopped launcher hinders nobody: it is made to go on when it is needed.
-        beats = j.at_step(20)
+        beats = j.under_watch()
         since = time.time()
         j.agent.send_signal(signal.SIGSTOP)
         assert f"torchrun (process {j.agent.pid}) is stopped" in j.said_after(since, "alarm")["reason"]
@@ -109,7 +128,7 @@ def test_each_fault_is_noticed_in_time_named_and_survived(tmp_path: Path) -> Non
         j.harm(1, signal.SIGKILL, "fault")
 
         # A killed one takes its workers along, and the outcome is written.
-        beats = j.at_step(20)
+        beats = j.under_watch()
         since = time.time()
         j.agent.kill()
         assert "has ended, and its ranks with it" in j.said_after(since, "failed")["reason"]
@@ -119,7 +138,7 @@ def test_each_fault_is_noticed_in_time_named_and_survived(tmp_path: Path) -> Non
 def test_the_outcome_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> None:
     """The first rank only sees that a peer is gone; what it says is corrected."""
     with job(tmp_path) as j:
-        os.kill(j.at_step(5)[1].pid, signal.SIGIO)
+        os.kill(j.at_step(1)[1].pid, signal.SIGIO)
         since = time.time() - 1
         j.said_after(since, "failed")
         failed = [event for event in j.run.read_events() if event["event"] == "failed"]
@@ -127,7 +146,7 @@ def test_the_outcome_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> No
         outcome = j.run.read_outcome()
         if outcome is not None:  # not yet removed by the attempt that follows
             assert outcome["exit_code"] == IntegrityError.exit_code
-        j.at_step(5, attempt=2)
+        j.at_step(1, attempt=2)
         j.agent.send_signal(signal.SIGSTOP)
         (tmp_path / "finish").touch()
         assert j.agent.wait(60) == 0, "made to go on, it hears that its ranks are done"

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -16,14 +15,15 @@ from seatrial.errors import IntegrityError
 from seatrial.rundir import RunDir
 
 
-def main(folder: Path, hang_seconds: float, timeout_seconds: float = 600.0) -> None:
-    """Step until ``folder/finish`` exists. SIGWINCH keeps the interpreter's lock, SIGIO fails."""
+def main(where: str, hang_seconds: str, timeout_seconds: str = "600") -> None:
+    """Step until ``where/finish`` exists. SIGWINCH keeps the interpreter's lock, SIGIO fails."""
+    folder = Path(where)
     signal.signal(signal.SIGWINCH, lambda *_: _keep_the_lock())
     signal.signal(signal.SIGIO, lambda *_: _fail())
     run = RunDir(folder / "run")
-    with joined_world(timeout_seconds=timeout_seconds) as world:
+    with joined_world(timeout_seconds=float(timeout_seconds)) as world:
         attempt = _begin(run, world)
-        with watched_rank(run.path, world, attempt=attempt, hang_seconds=hang_seconds) as heartbeat:
+        with watched_rank(run.path, world, attempt=attempt, hang_seconds=float(hang_seconds)) as heartbeat:
             step, going = 0, torch.ones(1)
             while going.item():
                 heartbeat.phase("step", step)
@@ -58,7 +58,3 @@ def _keep_the_lock() -> None:
 
 def _fail() -> None:
     raise IntegrityError("row 17 is torn")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(float, sys.argv[2:]))

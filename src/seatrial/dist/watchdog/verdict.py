@@ -48,6 +48,7 @@ _BETWEEN_STEPS = {"save.stage": 0, "save.write": 1, "save.manifest": 2, "save.co
 _WAITING = re.compile(
     r"torch/distributed/|torch/cuda/streams|seatrial/dist/\S+ line \d+ in wait|train/step\S+ line \d+ in (wait|read)"
 )
+_OF_A_THREAD = re.compile(r'threading\.py", line \d+ in _bootstrap$', re.MULTILINE)
 _COMPILING = re.compile(r"torch/_(dynamo|inductor|functorch)/|triton/compiler/")
 
 
@@ -211,10 +212,10 @@ def is_compiling(stack: str) -> bool:
 def main_stack(dump: str) -> str:
     """The main thread's part of what faulthandler wrote last, innermost call first; empty when it wrote nothing.
 
-    Other threads begin in ``_bootstrap``. Lines read ``File loop.py line 5 in train``.
+    Other threads begin in threading's ``_bootstrap``. Lines read ``File loop.py line 5 in train``.
     """
     blocks = re.split(r"^(?:Current thread|Thread) 0x\S+.*$", dump, flags=re.MULTILINE)
-    mains = [block for block in blocks[1:] if "  File" in block and " in _bootstrap" not in block]
+    mains = [block for block in blocks[1:] if "  File" in block and not _OF_A_THREAD.search(block)]
     lines = mains[-1].splitlines() if mains else []
     return "\n".join(line.strip().replace('"', "").replace(",", "") for line in lines if line.startswith("  File"))
 
