@@ -1,11 +1,11 @@
 """A digest of a tensor's bits, computed where the tensor lives, and the vote over digests that names who erred."""
 
-import platform
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from seatrial.accept.check import MIN_SAMPLES, Finding
+from seatrial.hardware import node_name
 from seatrial.records import Measurement, Verdict
 
 if TYPE_CHECKING:
@@ -52,5 +52,5 @@ def judge_same_bits(tallies: Mapping[int, Tally], part: str) -> list[Finding]:
 
 def digests_compared(tallies: Mapping[int, Tally]) -> Measurement:
     count = sum(sum(tally.values()) for tally in tallies.values())
-    where = platform.node()
+    where = node_name()
     return Measurement(name="digests compared", value=count, unit="digests", n=count, spread=0.0, where=where)

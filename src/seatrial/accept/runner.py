@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import platform
 import select
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from seatrial.accept.parts import gpu_parts
 from seatrial.accept.profiles import Profile, under
 from seatrial.acceptance import Acceptance, NodeGrade, Part
 from seatrial.errors import UsageError
+from seatrial.hardware import node_name
 from seatrial.provenance import provenance
 from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl, final_verdict, read_jsonl, write_json
 
@@ -121,7 +121,7 @@ def parts_in(out: Path) -> tuple[Part, ...]:
     """The machine, and its GPUs where the facts so far tell of them."""
     serial = Path("/sys/class/dmi/id/product_serial")
     readable = serial.exists() and os.access(serial, os.R_OK)
-    node = Part(where=platform.node(), name="node", serial=serial.read_text().strip() if readable else "")
+    node = Part(where=node_name(), name="node", serial=serial.read_text().strip() if readable else "")
     for answer in read_jsonl(out / "facts.jsonl"):
         if answer["check"] == "gpu.inventory" and answer.get("facts", {}).get("state"):
             return (node, *gpu_parts(DriverState.model_validate(answer["facts"]["state"])))
@@ -146,11 +146,11 @@ def conclude(
         checks=tuple(results),
         provenance=provenance(),
         seconds=seconds,
-        host=platform.node(),
+        host=node_name(),
         parts=tuple(parts_in(out) if parts is None else parts),
         culprits=tuple(culprits),
         profile=profile.name if profile else "",
-        nodes=tuple([grade_of(platform.node(), verdict, results)] if nodes is None else nodes),
+        nodes=tuple([grade_of(node_name(), verdict, results)] if nodes is None else nodes),
     )
     with _writing(out):
         write_json(out / "acceptance.json", acceptance.model_dump(mode="json"))

@@ -1,6 +1,5 @@
-"""Steps that are taken again: real ranks, one of which errs by a bit, and the judge on what such ranks tell."""
+"""The judge of steps that are taken again. Real ranks, one of which errs by a bit, are the self-test's."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,17 +7,10 @@ import pytest
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import Judgement, judge_recorded
 from seatrial.accept.limits import Limits
-from seatrial.accept.selftest.faults import flipped_bit_in_training
 from seatrial.accept.training import replay
 from seatrial.records import Verdict
 
 from ..healthy import HEALTHY
-
-
-def test_one_flipped_bit_of_one_rank_is_seen_and_blamed(tmp_path: Path) -> None:
-    """Two sound ranks beside it: they agree with each other, with themselves and with the recorded losses."""
-    found = flipped_bit_in_training(tmp_path)
-    assert found.caught and found.blamed_right, found
 
 
 def test_the_rows_are_those_that_the_curve_was_recorded_on() -> None:

@@ -1,6 +1,5 @@
 """Collectives over the ranks of this machine: exact results, bus bandwidth as nccl-tests defines it, and its tail."""
 
-import platform
 
 from seatrial.accept import cpu_limits
 from seatrial.accept.busbw import (
@@ -29,6 +28,7 @@ from seatrial.accept.facts import Facts
 from seatrial.accept.gpu_kinds import KINDS, GpuKind, kind_of
 from seatrial.accept.limits import Limit, Limits
 from seatrial.accept.nccl_log import NcclChoice, judge_transport
+from seatrial.hardware import node_name
 from seatrial.records import Measurement, Verdict
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -82,7 +82,7 @@ def judge_loopback(facts: RanksFacts, limits: Limits) -> Judgement:
     findings = judge_results(facts)
     if facts.steps and facts.ranks > 1:
         findings.append(
-            judge_rate(limits.of(cpu_limits.LOOPBACK_BUSBW), _busbw(facts, facts.steps[-1]), platform.node())
+            judge_rate(limits.of(cpu_limits.LOOPBACK_BUSBW), _busbw(facts, facts.steps[-1]), node_name())
         )
     return conclude(findings, step_measurements(facts))
 
@@ -175,7 +175,7 @@ def summary(facts: RanksFacts) -> str:
 def step_measurements(facts: RanksFacts) -> list[Measurement]:
     """Bus bandwidth, median time and p99 time of each step; p99 is the largest of fewer than 100 repeats."""
     numbers = []
-    where = f"{platform.node()}, {facts.ranks} {facts.backend} ranks"
+    where = f"{node_name()}, {facts.ranks} {facts.backend} ranks"
     for step in facts.steps:
         label = f"{step.collective} {shown_bytes(step.size_bytes)}"
         numbers.append(measurement(f"{label} busbw", _busbw(facts, step), "GB/s", where))

@@ -1,7 +1,6 @@
 """The processor at work: memory bandwidth, matrix products, and whether every core computes the same bits."""
 
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Reques
 from seatrial.accept.digest import Tally, digest, digests_compared, judge_same_bits
 from seatrial.accept.facts import Facts
 from seatrial.accept.limits import Limit, Limits
-from seatrial.hardware import GB, usable_cpus
+from seatrial.hardware import GB, node_name, usable_cpus
 from seatrial.records import Verdict
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def measure_memory_bandwidth(request: Request) -> MemoryBandwidthFacts:
 
 
 def judge_memory_bandwidth(facts: MemoryBandwidthFacts, limits: Limits) -> Judgement:
-    where = platform.node()
+    where = node_name()
     numbers = [
         measurement("memory copy", facts.copy_gb_per_s, "GB/s", where),
         measurement("memory triad", facts.triad_gb_per_s, "GB/s", where),
@@ -199,7 +198,7 @@ def _gemm(dtype: "torch.dtype", seconds: float) -> tuple[tuple[float, ...], int]
 
 
 def judge_gemm(facts: GemmFacts, limits: Limits) -> Judgement:
-    where = platform.node()
+    where = node_name()
     numbers = [measurement("fp32 GEMM", facts.fp32_gflop_per_s, "GFLOP/s", where)]
     findings: list[Finding] = [_exact("fp32", facts.fp32_wrong)]
     limit = cpu_limits.GEMM_PER_CORE.get(facts.isa or "")

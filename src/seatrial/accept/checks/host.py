@@ -13,7 +13,7 @@ from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, Reques
 from seatrial.accept.facts import Facts
 from seatrial.accept.inventory import in_container, take_inventory
 from seatrial.accept.limits import Limits
-from seatrial.hardware import GIB, cpu_model, usable_cpus
+from seatrial.hardware import GIB, cpu_model, node_name, usable_cpus
 from seatrial.records import Measurement, Verdict
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -21,7 +21,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def one(name: str, value: float, unit: str) -> Measurement:
     """A number that is read, not sampled."""
-    return Measurement(name=name, value=value, unit=unit, n=1, spread=0.0, where=platform.node())
+    return Measurement(name=name, value=value, unit=unit, n=1, spread=0.0, where=node_name())
 
 
 class CpuFacts(Facts):
@@ -104,7 +104,7 @@ def judge_memory(facts: MemoryFacts, limits: Limits) -> Judgement:
         nonsense = f"{facts.available_gib:g} GiB available of {facts.total_gib:g} makes no sense"
         return conclude([(Verdict.INCONCLUSIVE, nonsense)])
     reach = min(facts.available_gib, facts.limit_gib or facts.available_gib)
-    findings = [limits.of(cpu_limits.FREE_MEMORY).judge(reach, platform.node())]
+    findings = [limits.of(cpu_limits.FREE_MEMORY).judge(reach, node_name())]
     if facts.limit_gib is not None:
         text = f"a cgroup limits memory to {facts.limit_gib:.1f} of {facts.total_gib:.1f} GiB"
         findings.append((Verdict.SKIPPED, f"{text} (recorded, not judged)"))
@@ -135,7 +135,7 @@ def measure_limits(request: Request) -> LimitsFacts:
 
 
 def judge_limits(facts: LimitsFacts, limits: Limits) -> Judgement:
-    where = platform.node()
+    where = node_name()
     verdict, shm = limits.of(cpu_limits.SHARED_MEMORY).judge(facts.shm_gib, where)
     if verdict is Verdict.FAIL and facts.gpus == 0:
         verdict, shm = Verdict.WARN, f"{shm} (NCCL would need it; there is no GPU)"
@@ -188,7 +188,7 @@ def judge_clock(facts: ClockFacts, limits: Limits) -> Judgement:
         finding = (Verdict.WARN, f"{shown}: a clock that is read through a slow device distorts every timing")
     else:
         finding = (Verdict.PASS, shown)
-    return conclude([finding], [measurement("clock read", facts.steps_ns, "ns", platform.node())])
+    return conclude([finding], [measurement("clock read", facts.steps_ns, "ns", node_name())])
 
 
 OLDEST_KERNEL = (5, 5)

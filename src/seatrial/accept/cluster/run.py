@@ -28,6 +28,7 @@ from seatrial.accept.cluster.together import over_all, slow_at_scale, train_all
 from seatrial.accept.facts import Facts
 from seatrial.accept.inventory import take_inventory
 from seatrial.acceptance import Acceptance, NodeGrade, Part
+from seatrial.hardware import node_name
 from seatrial.records import CheckResult, JsonObject, Verdict, append_jsonl
 
 PREFIX = "seatrial-accept"
@@ -58,7 +59,7 @@ def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> A
         return runner.conclude(own, results, 0.0, profile=task.settings.profile)
     with Heart(board, place.node) as heart:
         gpus = take_inventory().gpus
-        board.post(f"hello/{place.node}", {"host": platform.node(), "gpus": gpus, "print": fingerprint()})
+        board.post(f"hello/{place.node}", {"host": node_name(), "name": platform.node(), "gpus": gpus, "print": fingerprint()})
         start = time.monotonic()
         results = []
         heart.doing = task.checks[0].name if task.checks else "waiting"
@@ -179,7 +180,7 @@ def _survey(
     board: Board, hosts: dict[int, str], present: dict[int, str], pulses: Pulses
 ) -> tuple[between.NamesFacts, between.ClocksFacts]:
     """Names that each node can resolve, and its clock against ours."""
-    plain = sorted({board.read(f"hello/{node}")["host"] for node in present})
+    plain = sorted({board.read(f"hello/{node}")["name"] for node in present})
     with clock_server() as port:
         board.post("survey", {"names": plain, "clock": port})
         own = unresolved(name for name in plain if name != platform.node())

@@ -29,10 +29,9 @@ def main() -> None:
     with ExitStack() as stack, Path(sys.argv[1]).open("ab") as log:
         for node in range(NODES):
             stack.enter_context(_node(node, log.fileno()))
-        cluster = RankCluster(board, range(NODES), 1, has_gpus=False, bout_seconds=4.0, grace_seconds=4.0)
+        cluster = RankCluster(board, range(NODES), 1, has_gpus=False, bout_seconds=30.0, grace_seconds=2.0)
         rounds = tournament(range(NODES))
-        cluster.bout_seconds = 30.0  # starting up takes a while, and is no fault
-        cluster.play(0, rounds[0], 3)
+        cluster.play(0, rounds[0], 3)  # starting up takes a while, and is no fault
         assert not cluster.unanswered and not cluster.errors, (cluster.unanswered, cluster.errors)
         cluster.bout_seconds = 3.0
         _ip("link", "set", f"port{CUT}", "down")

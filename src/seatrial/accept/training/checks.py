@@ -1,6 +1,5 @@
 """The questions of this group and the pure judge of the rate; that of the bits stands with the replay."""
 
-import platform
 from collections.abc import Mapping, Sequence
 
 from seatrial.accept.check import MIN_SAMPLES, Check, Finding, Judgement, conclude, judge_rate, measurement, percentile
@@ -13,6 +12,7 @@ from seatrial.accept.training import limits as known
 from seatrial.accept.training.rate import RateFacts, RateRank, Workload, measure_rate
 from seatrial.accept.training.replay import ReplayFacts, judge_replay, measure_replay
 from seatrial.acceptance import STEP_MFU, STEP_RATE
+from seatrial.hardware import node_name
 from seatrial.records import Measurement, Verdict
 
 
@@ -80,7 +80,7 @@ def step_limit(workload: Workload, rank: RateRank, limits: Limits) -> Limit | No
 
 def _judge_together(facts: RateFacts, limits: Limits) -> tuple[list[Finding], list[Measurement]]:
     """What a step of all ranks takes over one alone, and whose passes the others waited for."""
-    where = platform.node()
+    where = node_name()
     alone = [percentile(rank.alone_seconds, 50) for rank in facts.ranks if rank.alone_seconds]
     steps = [seconds for seconds in facts.together_seconds if seconds > 0]
     if len(alone) < len(facts.ranks) or len(steps) < MIN_SAMPLES:
