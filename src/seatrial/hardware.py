@@ -1,6 +1,7 @@
 """What this machine is made of, read without torch."""
 
 import os
+import platform
 from functools import lru_cache
 from pathlib import Path
 
@@ -8,6 +9,12 @@ from seatrial.shell import run
 
 GB = 10**9
 GIB = 2**30
+
+
+def node_name() -> str:
+    """What this machine is called by whoever chooses machines for jobs. In a container ``SEATRIAL_NODE_NAME`` tells it:
+    the host name there is the container's, and not kept."""
+    return os.environ.get("SEATRIAL_NODE_NAME") or platform.node()
 
 
 def cpu_model() -> str:

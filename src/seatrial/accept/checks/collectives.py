@@ -1,6 +1,5 @@
 """Collectives over the ranks of this machine: exact results, bus bandwidth as nccl-tests defines it, and its tail."""
 
-
 from seatrial.accept import cpu_limits
 from seatrial.accept.busbw import (
     LARGE_MESSAGE_BYTES,
@@ -81,9 +80,7 @@ def measure_nccl(request: Request) -> RanksFacts:
 def judge_loopback(facts: RanksFacts, limits: Limits) -> Judgement:
     findings = judge_results(facts)
     if facts.steps and facts.ranks > 1:
-        findings.append(
-            judge_rate(limits.of(cpu_limits.LOOPBACK_BUSBW), _busbw(facts, facts.steps[-1]), node_name())
-        )
+        findings.append(judge_rate(limits.of(cpu_limits.LOOPBACK_BUSBW), _busbw(facts, facts.steps[-1]), node_name()))
     return conclude(findings, step_measurements(facts))
 
 

@@ -59,7 +59,9 @@ def run_node(place: Place, task: Task, show: Callable[[CheckResult], None]) -> A
         return runner.conclude(own, results, 0.0, profile=task.settings.profile)
     with Heart(board, place.node) as heart:
         gpus = take_inventory().gpus
-        board.post(f"hello/{place.node}", {"host": node_name(), "name": platform.node(), "gpus": gpus, "print": fingerprint()})
+        board.post(
+            f"hello/{place.node}", {"host": node_name(), "name": platform.node(), "gpus": gpus, "print": fingerprint()}
+        )
         start = time.monotonic()
         results = []
         heart.doing = task.checks[0].name if task.checks else "waiting"
