@@ -50,7 +50,8 @@ RECORDED = [
     (
         "kubectl",
         'Error from server (Forbidden): error when creating "t.yaml": jobs.batch "t" is forbidden: exceeded quota: '
-        "gpu, requested: requests.nvidia.com/gpu=16, used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=16\n",
+        "gpu, requested: requests.nvidia.com/gpu=16, used: requests.nvidia.com/gpu=8, limited: "
+        "requests.nvidia.com/gpu=16\n",
         "`kubectl describe quota`",
     ),
     ("kubectl", 'Error from server (AlreadyExists): jobs.batch "t" already exists\n', "`seatrial launch stop NAME`"),

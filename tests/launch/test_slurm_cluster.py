@@ -248,3 +248,37 @@ def test_every_node_is_accepted_by_itself(slurm: Cluster, tmp_path: Path) -> Non
 def test_slurm_understands_every_directive(slurm: Cluster, golden: str) -> None:
     script = Path(__file__).parent / "golden" / f"{golden}.sbatch"
     slurm.run("sbatch", "--test-only", str(script), environment={"HF_TOKEN": SECRET})
+
+
+def test_the_command_line_follows_a_job(slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submitted, seen, spoken to, stopped with what it had saved, and fetched, all through Slurm's own programs."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    begin = 'mkdir -p out; echo weights > out/adapter; echo "I run on $(hostname)"; trap "exit 75" USR1 TERM'
+    script = f"{begin}; while :; do sleep 1; done"
+    job = job_in(tmp_path / "work", verb="command", arguments=("sh", "-c", script), nodes=1)
+    (tmp_path / "job.yaml").write_text(json.dumps({"job": job.model_dump(mode="json")}))
+    state = ["--state", str(tmp_path / "state")]
+
+    def launch(*words: str) -> str:
+        argv = [sys.executable, "-m", "seatrial", "launch", *words, *state]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_SECONDS)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    launch("slurm", str(tmp_path / "job.yaml"), "--submit")
+    (listed,) = json.loads(launch("list", "--json"))
+    log = job.workdir / f"trial-{listed['number']}.out"
+    deadline = time.monotonic() + LONG_SECONDS
+    while not Path(log).exists() or "I run on" not in Path(log).read_text():
+        assert time.monotonic() < deadline, launch("status")
+        time.sleep(0.3)
+    assert "JobState=RUNNING" in launch("status", "trial")
+    assert "I run on node" in launch("logs", "trial")
+    assert launch("exec", "trial", "cat", "out/adapter") == "weights\n"
+    launch("stop", "trial")
+    assert until_ended(slurm, listed["number"])["ExitCode"] == "75:0"
+    argv = [sys.executable, "-m", "seatrial", "launch", "slurm", str(tmp_path / "job.yaml"), "job.slurm.partition=man"]
+    refused = subprocess.run([*argv, "--submit", *state], capture_output=True, text=True, timeout=LONG_SECONDS)
+    assert refused.returncode == 2
+    assert "did you mean main?" in refused.stderr

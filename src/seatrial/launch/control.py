@@ -73,7 +73,7 @@ def shell(launched: Launched, words: Sequence[str], pod: str = "") -> tuple[str,
     match launched.target:
         case "slurm":
             step = ["--overlap", "--nodes=1", "--ntasks=1", "--gpus=0", "--export=ALL", "--mpi=none"]
-            return ("srun", f"--jobid={launched.number}", *step, *words)
+            return ("srun", f"--jobid={launched.number}", f"--chdir={launched.job.workdir}", *step, *words)
         case "docker":
             return ("docker", "exec", "--interactive", launched.name, *words)
         case target if target in KINDS:
