@@ -1,7 +1,7 @@
 # seatrial on NVIDIA's PyTorch image: their build of torch, NCCL and CUDA, for clusters that are supported with it.
 #
-#   docker build -f infra/docker/nvidia.Dockerfile -t seatrial:nvidia .
-#   docker run --rm --gpus all --shm-size=8g seatrial:nvidia self-check
+#   docker build -f infra/docker/nvidia.Dockerfile -t seatrial:0.1-nvidia .
+#   docker run --rm --gpus all --shm-size=8g seatrial:0.1-nvidia self-check
 #
 # The image brings torch; another tag is as good as long as its torch is as new as pyproject.toml asks for.
 ARG BASE=nvcr.io/nvidia/pytorch:26.06-py3
@@ -26,5 +26,5 @@ ENV PYTHONUNBUFFERED=1
 # A number, so that Kubernetes can tell that it is not root.
 USER 10001
 WORKDIR /home/seatrial
-ENTRYPOINT ["tini", "--"]
+ENTRYPOINT ["tini", "-s", "--"]
 CMD ["seatrial", "--help"]

@@ -43,7 +43,7 @@ def test_it_does_not_run_as_root(file: Path) -> None:
     names = [name for name, _ in instructions(file)]
     assert of_kind(file, "USER") == ["10001"]  # Kubernetes' runAsNonRoot needs a number
     assert "RUN" not in names[names.index("USER") :]
-    assert of_kind(file, "ENTRYPOINT") == ['["tini", "--"]']
+    assert of_kind(file, "ENTRYPOINT") == ['["tini", "-s", "--"]']
 
 
 @every_file
