@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from seatrial.dist.heartbeat import heartbeat_directory
 from seatrial.drill import network
 from seatrial.drill.fault import Fault, Order
 from seatrial.drill.torchrun import Agent, await_end, end_all, free_port, start, torchrun_arguments
@@ -80,6 +81,7 @@ def run_trial(fault: Fault, site: Site, name: str) -> Evidence:
         await_end(folder, WATCHED_SECONDS)
     finally:
         end_all(folder)
+        shutil.rmtree(heartbeat_directory(run.path), ignore_errors=True)  # in memory, where killed ranks left it
     return Evidence(
         fired=tuple(_fired(order)),
         starts=tuple(starts),

@@ -2,17 +2,21 @@
 
 import os
 import pickle
+import re
 import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from seatrial.dist.heartbeat import RankBeats, heartbeat_directory, heartbeat_file, read_local
+from seatrial.dist.heartbeat import RankBeats, heartbeat_directory, read_heartbeat, read_local
 from seatrial.dist.watchdog.verdict import RankView, collectives_begun, main_stack
 
 STACK_SIGNAL = signal.SIGUSR2
 """Makes a rank write the stacks of its threads, from C, whatever its interpreter does."""
+
+
+_OF_RANK = re.compile(r"(?:rank|nccl)-(\d+)")
 
 
 def stack_file(run: Path, rank: int) -> Path:
@@ -137,9 +141,17 @@ class LocalRanks:
                     os.kill(view.pid, signal.SIGKILL)
 
     def forget(self) -> None:
-        """Remove what the ranks of this generation have left in memory."""
-        for beats in self.beats():
-            for path in (heartbeat_file(self._run, beats.rank), stack_file(self._run, beats.rank)):
+        """Remove what ranks have left in memory, those of earlier attempts too; not that of others which still live."""
+        folder = heartbeat_directory(self._run)
+        found = (read_heartbeat(path) for path in folder.glob("rank-?????"))
+        living = {beats.rank for beats in found if beats is not None and not self._is_over(beats)}
+        for path in folder.glob("*"):
+            number = _OF_RANK.match(path.name)
+            if number is not None and int(number[1]) not in living:
                 path.unlink(missing_ok=True)
         with suppress(OSError):
-            heartbeat_directory(self._run).rmdir()
+            folder.rmdir()
+
+    def _is_over(self, beats: RankBeats) -> bool:
+        is_ours = beats.generation == self._generation and beats.rank in self._ranks
+        return is_ours or not process_state(beats.pid)
