@@ -61,6 +61,7 @@ def test_settings_become_lines(changes: dict[str, Any], line: str) -> None:
     [
         ({"venv": None, "image": None}, "job.venv and job.image are both missing"),
         ({"workdir": "/a\nb"}, "job.workdir = '/a\\\\nb': has more than one line"),
+        ({"workdir": "work"}, "job.workdir work: Slurm needs a whole path"),
         ({"workdir": "/mnt/data/100%"}, "job.workdir /mnt/data/100%: Slurm takes %"),
         ({"mounts": ({"path": "/data", "source": "/mnt/x"},)}, "job.mounts: /mnt/x at /data: only a container"),
         ({"venv": None, "workdir": "/elsewhere"}, "job.workdir /elsewhere: lies under no mount"),

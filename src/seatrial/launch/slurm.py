@@ -114,6 +114,8 @@ def _one_line(name: str, value: str | PurePosixPath) -> str:
 
 def _workdir(job: Job) -> str:
     """The log lies in it, and in the path of a log Slurm replaces what follows a percent sign."""
+    if not job.workdir.is_absolute():
+        raise SettingsError(f"job.workdir {job.workdir}: Slurm needs a whole path, such as /shared/work")
     if set(str(job.workdir)) & set("%\\"):
         raise SettingsError(f"job.workdir {job.workdir}: Slurm takes % and \\ in it for patterns; choose another name")
     return _one_line("job.workdir", job.workdir)
