@@ -26,7 +26,7 @@ FLOORS: tuple[dict[str, set[str]], ...] = (
         "accept": {"data", "dist", "model", "train"},
         "bench": {"data", "dist", "model", "train"},
         "drill": {"data", "dist", "model", "train"},
-        "launch": {"dist"},
+        "launch": {"data", "dist"},
         "report": {"data", "evals"},
     },
     {"demo": {"data", "dist", "evals", "export", "accept", "report"}},
