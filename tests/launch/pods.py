@@ -94,7 +94,7 @@ class Cluster:
         work = shlex.quote(container["workingDir"])
         begin = ["set -e", f"hostname {shlex.quote(name)}", *self._mounts(name, number, spec, container)]
         script = "\n".join([*begin, f"mkdir -p {work}", f"cd {work}", 'exec "$@"'])
-        for each in (name, *names):
+        for each in (*names, *([name] if "dnsConfig" in spec or not names else [])):
             self._hosts[each] = address
         self._tell_names()
         enter = ["nsenter", f"--net=/run/netns/{space}", "unshare", "--uts", "--mount", "--pid", "--fork"]
@@ -158,14 +158,15 @@ class Cluster:
         (self.folder / "hosts").write_text("\n".join(lines) + "\n")
 
     def _environment(self, container: Object, told: Mapping[str, str]) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {"PATH": path, "HOME": str(self.folder), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {"PATH": programs, "HOME": str(self.folder), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
         given = {name: value for name, value in told.items() if "." not in name}
         for each in container["env"]:
             if "value" in each:
                 value = expand(each["value"], environment)
             elif "fieldRef" in each["valueFrom"]:
-                value = told[each["valueFrom"]["fieldRef"]["fieldPath"]]
+                path = each["valueFrom"]["fieldRef"]["fieldPath"]
+                value = told[path] if path in told else {"spec.nodeName": "this-machine"}[path]
             else:
                 place = each["valueFrom"]["secretKeyRef"]
                 value = self.secrets[place["name"]][place["key"]]

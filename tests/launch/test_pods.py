@@ -165,6 +165,7 @@ def test_an_elastic_pytorchjob_takes_a_lost_node_back(pods: Cluster, data: Path)
         ("exit 9", [9, 9, 9], "failed"),
         ('test "$PET_NODE_RANK $PET_NNODES $PET_MASTER_ADDR" = "$JOB_COMPLETION_INDEX 1 tiny-0.tiny"', [0], "complete"),
         ("""test "$0 $1" = 'a b $(HOME)' && getent hosts tiny-0.tiny""", [0], "complete"),
+        ('test "$SEATRIAL_NODE_NAME $(hostname)" = "this-machine tiny-0" && getent hosts $(hostname)', [0], "complete"),
         ("touch ran && test $(pwd) = /mnt/data && mountpoint /dev/shm", [0], "complete"),
     ],
 )

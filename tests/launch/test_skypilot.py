@@ -91,6 +91,9 @@ def test_what_skypilot_would_not_notice() -> None:
         "pod_config": {
             "spec": {
                 "terminationGracePeriodSeconds": 120,
+                "containers": [
+                    {"env": [{"name": "SEATRIAL_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}
+                ],
                 "imagePullSecrets": [{"name": "registry"}],
                 "affinity": {
                     "nodeAffinity": {

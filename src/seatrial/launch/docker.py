@@ -101,6 +101,7 @@ def _options(job: Job, *, with_settings: bool) -> list[str]:
         f"--env PET_NNODES={job.nodes} --env PET_NPROC_PER_NODE={job.processes}",
         f"--env PET_NODE_RANK={rank} --env PET_MASTER_ADDR={first} --env PET_MASTER_PORT={PORT}",
     ]
+    lines.append('--env SEATRIAL_NODE_NAME="$(hostname)"  # by which an acceptance names it, and jobs avoid it')
     home = [each for each in _HOME if each.name not in job.environment]
     lines += [f"--env {_quoted(f'{each.name}={each.value}')}  # {each.reason}" for each in (*home, *environment(job))]
     lines += [f"--env {name}  # its value is taken from where the script is started" for name in job.secrets]

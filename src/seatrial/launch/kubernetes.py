@@ -9,7 +9,7 @@ from seatrial.errors import Preempted
 from seatrial.launch.job import Job, Rendered, final_codes
 from seatrial.launch.kubectl import for_kubectl
 from seatrial.launch.manifest import Object, commented, commented_list, text
-from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, metadata, pod_template, success_policy
+from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, dns_search, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map, labels
 
 _CONTAINER = "seatrial"
@@ -47,7 +47,7 @@ def _job(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object
         excluded,
         container={"name": _CONTAINER},
         place=_place(job),
-        pod={"restartPolicy": "Never", "subdomain": job.name},
+        pod={"restartPolicy": "Never", "subdomain": job.name, **dns_search(job)},
     )
     spec: Object = {
         "completions": job.nodes,

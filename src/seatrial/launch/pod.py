@@ -29,6 +29,11 @@ def deadline_seconds(job: Job) -> int:
     return max(1, round(job.time_limit_hours * 3600))
 
 
+def dns_search(job: Job) -> Object:
+    """Pods know each other by the name that each has itself: it is looked up among the job's own."""
+    return {"dnsConfig": {"searches": [f"{job.name}.{job.kubernetes.namespace}.svc.cluster.local"]}}
+
+
 def success_policy(job: Job) -> Object:
     """A field of a Job. A command is every node's own; all else has ended when the first node has, and a pod that is
     lost after that would be started again to wait for nobody."""
@@ -91,6 +96,7 @@ def _container(
     job: Job, image: str, config_text: str | None, fields: Object, place: Sequence[tuple[Object, str]]
 ) -> Object:
     command = node_command(job, python="python", config=str(CONFIG) if config_text is not None else None)
+    node = {"name": "SEATRIAL_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     own = [({"name": each.name, "value": literal(each.value)}, each.reason) for each in environment(job)]
     secret = job.kubernetes.secret
     secrets = [
@@ -101,7 +107,7 @@ def _container(
         "image": text(image),
         "command": [literal(word) for word in command],
         "workingDir": text(job.workdir),
-        "env": commented_list([*place, *own, *secrets]),
+        "env": commented_list([*place, (node, "by which an acceptance names it, and jobs avoid it"), *own, *secrets]),
         "resources": _resources(job),
         "securityContext": _security(job),
         "volumeMounts": volume_mounts(job, config_text),

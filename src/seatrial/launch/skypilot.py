@@ -104,7 +104,9 @@ def _resources(job: Job) -> Object:
 
 def _kubernetes(job: Job, excluded: tuple[str, ...]) -> Object:
     settings = job.kubernetes
-    spec: Object = {"terminationGracePeriodSeconds": job.grace_seconds}
+    node = {"name": "SEATRIAL_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    # Without a name of its own, what is said of a container is merged into SkyPilot's.
+    spec: Object = {"terminationGracePeriodSeconds": job.grace_seconds, "containers": [{"env": [node]}]}
     if settings.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
     if excluded:

@@ -8,7 +8,7 @@ from seatrial.errors import Preempted, SettingsError
 from seatrial.launch.job import Job, Rendered, final_codes
 from seatrial.launch.kubectl import for_kubectl
 from seatrial.launch.manifest import Object, commented, commented_list, text
-from seatrial.launch.pod import DEADLINE, deadline_seconds, metadata, pod_template, success_policy
+from seatrial.launch.pod import DEADLINE, deadline_seconds, dns_search, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map
 
 _API = "trainer.kubeflow.org"
@@ -99,7 +99,12 @@ def _nodes(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Obje
         ]
     )
     template = pod_template(
-        job, config_text, excluded, container={"name": _CONTAINER}, place=[], pod={"restartPolicy": "Never"}
+        job,
+        config_text,
+        excluded,
+        container={"name": _CONTAINER},
+        place=[],
+        pod={"restartPolicy": "Never", **dns_search(job)},
     )
     spec = {
         "backoffLimit": 0,

@@ -28,6 +28,7 @@ options=(
     --workdir /mnt/data/work
     --env PET_NNODES=64 --env PET_NPROC_PER_NODE=8
     --env PET_NODE_RANK="$rank" --env PET_MASTER_ADDR="$first" --env PET_MASTER_PORT=29500
+    --env SEATRIAL_NODE_NAME="$(hostname)"  # by which an acceptance names it, and jobs avoid it
     --env HOME=/tmp  # whoever starts this has no home in the image
     --env USER=seatrial  # nor a name, which compilers of kernels ask for
     --env PYTHONUNBUFFERED=1  # a process that is killed has written all that it said
