@@ -1,4 +1,4 @@
-"""What SkyPilot itself says of a task or volume file: exit code 1 and its words where it refuses one.
+"""What SkyPilot itself says of a task (and the pods that it asks for) or of a volume: code 1 and why, if it refuses.
 
 python check_sky.py task|volume FILE, with the Python that SkyPilot is installed in. Nothing is asked of any server.
 """
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import sky
 import yaml
-from sky.utils import common_utils, schemas
+from sky.provision.kubernetes.utils import check_pod_config
+from sky.utils import common_utils, config_utils, schemas
 
 
 def main() -> None:
@@ -18,6 +19,12 @@ def main() -> None:
         common_utils.validate_schema(yaml.safe_load(Path(file).read_text()), schemas.get_volume_schema(), "volume: ")
         return
     task = sky.Task.from_yaml(file)
+    pod_config = yaml.safe_load(Path(file).read_text()).get("config", {}).get("kubernetes", {}).get("pod_config", {})
+    pod = {"spec": {"containers": [{"name": "ray-node"}]}}  # as SkyPilot's own template begins
+    config_utils.merge_k8s_configs(pod, pod_config)
+    valid, why = check_pod_config(pod)
+    if not valid:
+        sys.exit(why)
     (resources,) = task.resources
     told = {
         "run": task.run,

@@ -63,6 +63,13 @@ def test_skypilot_reads_the_task(tmp_path: Path) -> None:
     }
 
 
+def test_skypilot_sees_a_wrong_field_of_a_pod(tmp_path: Path) -> None:
+    text = render_skypilot(training(2), CONFIG).files[0][1]
+    wrong = read_by_sky(tmp_path, "task", text.replace("terminationGracePeriodSeconds", "terminationGracePeriod"))
+    assert wrong.returncode == 1
+    assert "terminationGracePeriod" in wrong.stderr
+
+
 def test_skypilot_reads_the_volume_and_sees_a_wrong_field(tmp_path: Path) -> None:
     (_, (_, volume)) = render_skypilot(training(2), CONFIG).files
     assert read_by_sky(tmp_path, "volume", volume).returncode == 0
