@@ -14,6 +14,7 @@ from typing import Any
 CORE = {
     "configmaps": ("ConfigMap", True),
     "nodes": ("Node", False),
+    "pods": ("Pod", True),
     "persistentvolumeclaims": ("PersistentVolumeClaim", True),
     "resourcequotas": ("ResourceQuota", True),
     "secrets": ("Secret", True),

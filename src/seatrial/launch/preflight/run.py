@@ -13,7 +13,7 @@ from seatrial.shell import Output, run
 
 KUBERNETES = ("kubernetes", "pytorchjob", "trainjob")
 ANSWER_SECONDS = 60.0
-"""An answer that takes longer is none: a scheduler that is alive answers in a second, SkyPilot's server in ten."""
+"""An answer that takes longer is none: a scheduler that is alive answers in a second."""
 
 
 def preflight(job: Job, target: str, *, folder: Path, rendered: Rendered) -> tuple[Finding, ...]:
@@ -85,12 +85,13 @@ def _check_kubernetes(job: Job, target: str, rendered: Rendered) -> Iterator[Fin
 
 
 def _check_skypilot(job: Job) -> Iterator[Finding]:
-    version = skypilot.judge_version(_ask(skypilot.VERSION))
+    patience = skypilot.ANSWER_SECONDS
+    version = skypilot.judge_version(_ask(skypilot.VERSION, seconds=patience))
     yield version
     if version.verdict is Verdict.PASS:
-        yield skypilot.judge_check(job, _ask(skypilot.check(job)))
+        yield skypilot.judge_check(job, _ask(skypilot.check(job), seconds=patience))
         if any(mount.source is not None for mount in job.mounts):
-            yield from skypilot.judge_volumes(job, _ask(skypilot.VOLUMES))
+            yield from skypilot.judge_volumes(job, _ask(skypilot.VOLUMES, seconds=patience))
 
 
 def _check_venv(job: Job) -> Iterator[Finding]:
@@ -105,5 +106,5 @@ def _check_venv(job: Job) -> Iterator[Finding]:
         yield failed(f"venv {job.venv}", "cannot import seatrial", remedy)
 
 
-def _ask(argv: tuple[str, ...], stdin: str | None = None) -> Output:
-    return run(argv, timeout_seconds=ANSWER_SECONDS, stdin=stdin)
+def _ask(argv: tuple[str, ...], *, stdin: str | None = None, seconds: float = ANSWER_SECONDS) -> Output:
+    return run(argv, timeout_seconds=seconds, stdin=stdin)

@@ -4,13 +4,15 @@ import re
 from collections.abc import Iterator
 
 from seatrial.launch.job import Job
-from seatrial.launch.preflight.finding import Finding, failed, passed, skipped
+from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed, skipped
 from seatrial.shell import Output
 
 VERSION = ("sky", "--version")
 VOLUMES = ("sky", "volumes", "ls")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_NAMES = {"k8s": "kubernetes", "kubernetes": "kubernetes"}
+_NAMES = {"k8s": "kubernetes"}
+ANSWER_SECONDS = 180.0
+"""SkyPilot starts a server of its own before it answers for the first time: a minute on two busy cores."""
 
 
 def check(job: Job) -> tuple[str, ...]:
@@ -30,17 +32,27 @@ def judge_version(answer: Output) -> Finding:
 
 
 def judge_check(job: Job, answer: Output) -> Finding:
-    """The answer has a line such as ``  Kubernetes: enabled [compute]``, and below a disabled one its reason."""
-    what, cloud = f"sky check {_cloud(job)}", _cloud(job)
-    text = _COLOUR.sub("", answer.stdout + answer.stderr)
-    for line, after in zip(text.splitlines(), [*text.splitlines()[1:], ""], strict=True):
-        name, colon, state = line.strip().partition(":")
-        if colon and name.strip().lower() == cloud:
-            if state.strip().startswith("enabled"):
-                return passed(what, state.strip())
-            reason = after.strip() if after.strip() else state.strip()
-            return failed(what, reason, f"`{' '.join(check(job))} --verbose` says what is missing")
-    return failed(what, _last_line(answer), "`sky check` lists what SkyPilot can use; set job.skypilot.infra")
+    """The answer has a line such as ``  Kubernetes: enabled [compute]``, and below it each context's, or the reason."""
+    what = f"sky check {_cloud(job)}"
+    remedy = f"`{' '.join(check(job))} --verbose` says what is missing"
+    text = _COLOUR.sub("", answer.stdout)
+    line = re.search(rf"^  {re.escape(_cloud(job))}: (.*)\n", text, re.MULTILINE | re.IGNORECASE)
+    if line is None:
+        return failed(what, _last_line(answer), "`sky check` lists what SkyPilot can use; set job.skypilot.infra")
+    state, below = line[1], text[line.end() :]
+    context = job.skypilot.infra.partition("/")[2]
+    if context and _cloud(job) == "kubernetes":
+        line = re.search(rf"{re.escape(context)}: (.*)", below)
+        if line is None:
+            remedy = "`kubectl config get-contexts` lists those there are, ~/.sky/config.yaml those that are allowed"
+            return failed(what, f"knows no context {context}", remedy)
+        state = line[1]
+    if not state.startswith("enabled"):
+        reason = re.search(r"Reason(?: \[\w+\])?: *(\S.*)", f"{state}\n{below}")
+        return failed(what, reason[1].strip() if reason else state.strip(), remedy)
+    if (note := re.search(r"Note: (.*?) *$", below, re.MULTILINE)) and job.gpus_per_node:
+        return doubtful(what, f"{state.strip()}; {note[1]}", "label them, or GPUs are not found")
+    return passed(what, state.strip())
 
 
 def judge_volumes(job: Job, answer: Output) -> Iterator[Finding]:
