@@ -100,7 +100,9 @@ class Cluster:
 
     def start_node(self, node: str) -> None:
         # Without a name server, which nothing here could reach, addresses that are in no list are given up at once.
-        inside = 'mount --bind "$1" /etc/hosts; mount --bind /dev/null /etc/resolv.conf; hostname "$2"; slurmd -N "$2" -c'
+        inside = (
+            'mount --bind "$1" /etc/hosts; mount --bind /dev/null /etc/resolv.conf; hostname "$2"; slurmd -N "$2" -c'
+        )
         enter = ["nsenter", f"--net=/run/netns/{self._namespace(node)}", "unshare", "--uts", "--mount"]
         self.run(*enter, "sh", "-c", inside, "sh", str(self.base / "hosts"), node)
 

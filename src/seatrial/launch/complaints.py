@@ -15,6 +15,9 @@ INSTALL = {
     "docker": "install Docker (https://docs.docker.com/engine/install), then `docker info`",
 }
 
+_EMPTY = r"^Try |is not recoverable|^command terminated with exit code"
+"""Last lines that say nothing."""
+
 _NEXT = (
     (r"invalid partition", "`sinfo --summarize` lists partitions; set job.slurm.partition"),
     (r"[Ii]nvalid account", "`sacctmgr show associations user=$USER` lists accounts; set job.slurm.account"),
@@ -71,7 +74,7 @@ def complaint(answer: Output) -> str:
     if answer.returncode is None and answer.stderr.endswith("no such program"):
         return f"{program} is not installed here; {INSTALL.get(program, 'install it')}, or use --dry-run"
     lines = [line.strip() for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("Try ")]
+    lines = [line for line in lines if not re.search(_EMPTY, line)] or lines
     said = (
         lines[-1].removeprefix(f"{program}: ").removeprefix("error: ") if lines else f"ended with {answer.returncode}"
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seatrial.errors import UsageError
+from seatrial.launch.job import Job
 from seatrial.launch.kubectl import kubectl
 from seatrial.launch.ledger import Launched
 from seatrial.launch.volumes import labels
@@ -108,6 +109,33 @@ def stop(launched: Launched) -> tuple[str, ...]:
             return tuple(kubectl(launched.job, "delete", BELONGINGS[target], chosen, "--wait=false"))
         case _:
             return ("kill", "-TERM", launched.number)
+
+
+def reader(job: Job) -> Job:
+    """A job that only sees the mounts that nodes share, without a GPU, for as long as results are copied."""
+    ending = "-fetch"
+    changes = {
+        "name": job.name[: 40 - len(ending)].rstrip("-") + ending,
+        "verb": "command",
+        "config": None,
+        "arguments": ("sleep", "3600"),
+        "stage": (),
+        "nodes": 1,
+        "min_nodes": None,
+        "gpus_per_node": 0,
+        "processes_per_node": 1,
+        "cpus_per_node": 1,
+        "memory_gib": None,
+        "shm_gib": 1,
+        "run_dir": None,
+        "mounts": tuple(mount for mount in job.mounts if mount.kind == "shared"),
+        "secrets": (),
+        "fabric": "none",
+        "time_limit_hours": 1.0,
+        "retries": 0,
+        "acceptance": None,
+    }
+    return Job.model_validate({**job.model_dump(), **changes})
 
 
 def archive(launched: Launched) -> tuple[str, ...]:

@@ -68,7 +68,6 @@ class Work:
         environment: added to our own.
         run: the run directory whose outcome says how it ended, where there is one.
         restarts: how often it is started again after a failure.
-        grace_seconds: between the request to stop and the kill.
         hidden_codes: exit codes that stand for 0 here, because the first node gives them.
     """
 
@@ -76,7 +75,6 @@ class Work:
     environment: Mapping[str, str] = field(default_factory=dict)
     run: RunDir | None = None
     restarts: int = 0
-    grace_seconds: int = 30
     hidden_codes: tuple[int, ...] = ()
 
 
@@ -199,7 +197,6 @@ def _training(arguments: Sequence[str], node: Node, environment: Mapping[str, st
         _variables(node),
         run=RunDir(settings.run.dir),
         restarts=0 if node.is_elastic else restarts,
-        grace_seconds=grace,
     )
 
 
@@ -242,13 +239,11 @@ def _run_once(work: Work, stop: StopRequest) -> int:
         start_new_session=True,  # a Ctrl-C is ours to pass on, once
     ) as process:
         try:
-            asked_at: float | None = None
+            told = False
             while process.poll() is None:
-                if stop.reason and asked_at is None:
-                    asked_at = time.monotonic()
-                    process.terminate()
-                if asked_at is not None and time.monotonic() > asked_at + work.grace_seconds + _SHUTDOWN_SECONDS:
-                    os.killpg(process.pid, signal.SIGKILL)
+                if stop.reason and not told:
+                    told = True
+                    process.terminate()  # whoever asked us will also kill what does not end
                 time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             os.killpg(process.pid, signal.SIGKILL)

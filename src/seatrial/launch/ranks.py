@@ -3,9 +3,11 @@
 ``python -m seatrial.launch.ranks`` takes torchrun's arguments.
 """
 
+import os
 import sys
 from collections.abc import Iterable
 
+from seatrial.dist.orphan import die_with
 from seatrial.errors import ImpossibleConfiguration, IntegrityError, Preempted, SeatrialError, UsageError
 
 TELLING = tuple(kind.exit_code for kind in (UsageError, IntegrityError, ImpossibleConfiguration, Preempted))
@@ -16,6 +18,7 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
+    die_with(os.getppid())  # its ranks die with it: nothing trains on when whoever answers for it was killed
     try:
         torchrun(sys.argv[1:])
     except ChildFailedError as error:

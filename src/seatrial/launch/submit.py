@@ -1,19 +1,21 @@
 """Sending a job off, and asking for it afterwards: the one place of ``seatrial launch`` that runs programs."""
 
-import io
 import os
 import shutil
 import socket
 import subprocess
 import tarfile
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seatrial.errors import UsageError
 from seatrial.launch import control
 from seatrial.launch.complaints import complaint
 from seatrial.launch.job import Rendered
+from seatrial.launch.kubernetes import render_kubernetes
 from seatrial.launch.ledger import Launched, folder_for, write
 from seatrial.launch.local import run_here
 from seatrial.launch.plan import Plan
@@ -22,6 +24,9 @@ from seatrial.shell import Output, run
 
 ANSWER_SECONDS = 120.0
 """SkyPilot starts a server of its own before it answers for the first time; others take a second."""
+
+POD_SECONDS = 300.0
+"""What an image takes to be pulled, and a node without GPUs to be made."""
 
 
 def write_files(rendered: Rendered, folder: Path) -> None:
@@ -120,18 +125,61 @@ def fetch(launched: Launched, to: Path) -> None:
             raise UsageError(f"{here}: not there yet; `seatrial launch status {launched.name}` says how far it is")
         shutil.copytree(here, to, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*control.NOT_FETCHED))
         return
-    packed = subprocess.run(control.shell(launched, argv, pod=_first_pod(launched)), capture_output=True, check=False)
-    if packed.returncode != 0:
-        said = Output(tuple(packed.args), packed.returncode, "", packed.stderr.decode(errors="replace"), 0.0)
-        raise UsageError(complaint(said))
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(to, filter="data")
+    with _pod(launched) as pod:
+        unpack(control.shell(launched, argv, pod=pod), to)
+
+
+def unpack(argv: Sequence[str], to: Path) -> None:
+    """Run what writes a tar archive to its stdout, and unpack that as it comes.
+
+    Raises:
+        UsageError: it failed; says why, and what to type next.
+    """
+    with tempfile.TemporaryFile() as complaints:
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=complaints) as packing:
+            assert packing.stdout is not None
+            with suppress(tarfile.ReadError), tarfile.open(fileobj=packing.stdout, mode="r|") as archive:
+                archive.extractall(to, filter="data")
+        if packing.returncode != 0:
+            complaints.seek(0)
+            said = complaints.read().decode(errors="replace")
+            raise UsageError(complaint(Output(tuple(argv), packing.returncode, "", said, 0.0)))
+
+
+@contextmanager
+def _pod(launched: Launched) -> Iterator[str]:
+    """A pod that sees the job's mounts: its first, or where none runs any more one that only sleeps meanwhile."""
+    if launched.target not in control.KINDS:
+        yield ""
+        return
+    if names := _running_pods(launched):
+        yield names[0]
+        return
+    reader = launched.model_copy(update={"target": "kubernetes", "job": control.reader(launched.job)})
+    rendered = render_kubernetes(reader.job, None)
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(rendered, Path(folder))
+        for argv in rendered.submit:
+            _answer(argv, cwd=Path(folder))
+    try:
+        deadline = time.monotonic() + POD_SECONDS
+        while not (names := _running_pods(reader)):
+            if time.monotonic() > deadline:
+                raise UsageError(f"{reader.name}: no pod of it runs after {POD_SECONDS:g} s; {status(reader)}")
+            time.sleep(1)
+        yield names[0]
+    finally:
+        _answer(control.stop(reader))
+
+
+def _running_pods(launched: Launched) -> list[str]:
+    return _answer(control.pods(launched)).stdout.split()
 
 
 def _first_pod(launched: Launched) -> str:
     if launched.target not in control.KINDS:
         return ""
-    names = _answer(control.pods(launched)).stdout.split()
+    names = _running_pods(launched)
     if not names:
         raise UsageError(f"{launched.name}: none of its pods runs; `seatrial launch status {launched.name}` says why")
     return names[0]
