@@ -110,3 +110,5 @@ def test_ci_installs_what_the_workflow_installs() -> None:
     (here,) = re.findall(r"for package in ([\w. -]+); do", (ROOT / ".ci" / "run").read_text())
     (there,) = re.findall(r"--no-install-recommends ([\w. -]+)$", TEXT, re.MULTILINE)
     assert here.split() == there.split()
+    pins = [re.findall(r"skypilot\[\w+\]==[\d.]+", text) for text in ((ROOT / ".ci" / "run").read_text(), TEXT)]
+    assert pins[0] == pins[1] != []

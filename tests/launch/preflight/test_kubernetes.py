@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from seatrial.launch.job import Rendered
 from seatrial.launch.preflight import kubernetes as k
-from seatrial.launch.preflight.finding import Finding
+from seatrial.launch.preflight.finding import Finding, as_text
 from seatrial.launch.preflight.run import preflight
 from seatrial.shell import Output
 from tests.launch.preflight.api_server import api_server
 from tests.launch.preflight.jobs import FAIL, PASS, SKIPPED, WARN, answer, job
 
+SECRET = "c2VjcmV0"
 FORBIDDEN = 'Error from server (Forbidden): nodes is forbidden: User "ada" cannot list resource "nodes"\n'
 
 
@@ -208,7 +209,7 @@ def test_a_real_kubectl_asks_a_sound_cluster(kubectl: pytest.MonkeyPatch, tmp_pa
     objects = {
         "nodes": [node(8), node(8)],
         "persistentvolumeclaims": [claim("data", "Bound", "ReadWriteMany")],
-        "secrets": [{"metadata": {"name": "seatrial"}, "data": {"HF_TOKEN": "c2VjcmV0"}}],
+        "secrets": [{"metadata": {"name": "seatrial"}, "data": {"HF_TOKEN": SECRET}}],
     }
     asked = job(verb="bench", secrets=("HF_TOKEN",), mounts=[{"path": "/mnt/data", "source": "data"}])
     with api_server(tmp_path, objects) as config:
@@ -216,6 +217,7 @@ def test_a_real_kubectl_asks_a_sound_cluster(kubectl: pytest.MonkeyPatch, tmp_pa
         findings = preflight(asked, "kubernetes", folder=tmp_path, rendered=Rendered((("tune.yaml", MANIFEST),), ()))
     assert [finding.verdict for finding in findings] == [PASS] * len(findings), findings
     assert {finding.what for finding in findings} >= {"kubernetes", "nodes", "mount /mnt/data", "secret seatrial"}
+    assert SECRET not in as_text(findings)
 
 
 def test_a_real_kubectl_tells_all_that_is_wrong_at_once(kubectl: pytest.MonkeyPatch, tmp_path: Path) -> None:

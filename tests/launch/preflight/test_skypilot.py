@@ -63,7 +63,10 @@ def test_infrastructure_that_may_not(said: str, infra: str, reason: str) -> None
     assert reason in finding.reason
 
 
+BUCKET = {"path": "/d", "source": "s3://bucket"}
+
+
 def test_volumes() -> None:
-    asked = job(mounts=[{"path": "/a", "source": "data"}, {"path": "/b", "source": "other"}, {"path": "/c"}])
+    asked = job(mounts=[{"path": "/a", "source": "data"}, {"path": "/b", "source": "other"}, {"path": "/c"}, BUCKET])
     assert [finding.verdict for finding in judge_volumes(asked, answer(VOLUMES))] == [PASS, FAIL]
     assert [finding.verdict for finding in judge_volumes(asked, answer(stderr="no", returncode=1))] == [SKIPPED]

@@ -62,7 +62,7 @@ def judge_volumes(job: Job, answer: Output) -> Iterator[Finding]:
         return
     names = {line.split()[0] for line in _COLOUR.sub("", answer.stdout).splitlines() if line.strip()}
     for mount in job.mounts:
-        if mount.kind == "scratch" or mount.source is None:
+        if mount.kind == "scratch" or mount.source is None or "://" in mount.source:  # a bucket is no volume
             continue
         what = f"mount {mount.path}"
         if mount.source in names:
