@@ -8,11 +8,9 @@ file system below the mounts is this machine's, and ``python`` is the one that r
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,8 +21,8 @@ from seatrial.shell import run
 
 Object = dict[str, Any]
 
-BRIDGE = "seatrial-pods"
-NETWORK = "10.94.0"
+MOST_CLUSTERS = 200
+"""On one machine at a time."""
 
 
 @dataclass
@@ -67,11 +65,13 @@ class Cluster:
 
     Attributes:
         folder: for logs and volumes.
+        number: which of this machine's clusters it is.
         objects: what was applied: ConfigMaps and claims are looked up here.
         secrets: values by name of Secret and key.
     """
 
     folder: Path
+    number: int
     objects: list[Object] = field(default_factory=list)
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _made: list[Pod] = field(default_factory=list)
@@ -86,8 +86,8 @@ class Cluster:
             told: environment variables and, by their field path, annotations that its controller gives it.
         """
         number = len(self._made) + 1
-        space, address = f"seatrial-pod-{number}", f"{NETWORK}.{number}"
-        self._give_address(number, space, address)
+        space, address = f"pod-{self.number}-{number}", f"10.94.{self.number}.{number}"
+        self._give_address(space, address)
         (container,) = spec["containers"]
         environment = self._environment(container, told)
         command = [expand(word, environment) for word in container["command"]]
@@ -133,18 +133,17 @@ class Cluster:
         pod.process.wait(30)
 
     def remove(self) -> None:
-        for number, pod in enumerate(self._made, 1):
+        for pod in self._made:
             if pod.exit_code() is None:
                 self.kill(pod)
-            run(["ip", "link", "del", f"pod{number}"], timeout_seconds=30)
+            run(["ip", "link", "del", pod.space], timeout_seconds=30)
             run(["ip", "netns", "del", pod.space], timeout_seconds=30)
-            shutil.rmtree(f"/etc/netns/{pod.space}", ignore_errors=True)
 
-    def _give_address(self, number: int, space: str, address: str) -> None:
+    def _give_address(self, space: str, address: str) -> None:
         for words in (
             f"ip netns add {space}",
-            f"ip link add pod{number} type veth peer name eth0 netns {space}",
-            f"ip link set pod{number} master {BRIDGE} up",
+            f"ip link add {space} type veth peer name eth0 netns {space}",
+            f"ip link set {space} master pods-{self.number} up",
             f"ip -n {space} addr add {address}/24 dev eth0",
             f"ip -n {space} link set eth0 up",
             f"ip -n {space} link set lo up",
@@ -215,19 +214,21 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, *, secrets: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Cluster]:
-    """A cluster that takes everything with it when it ends. One at a time on a machine."""
-    deadline = time.monotonic() + 300
-    while not (made := run(["ip", "link", "add", BRIDGE, "type", "bridge"], timeout_seconds=30)).ok:
-        assert "File exists" in made.stderr, made.stderr
-        assert time.monotonic() < deadline, f"{BRIDGE} is in use, or was left behind: ip link del {BRIDGE}"
-        time.sleep(1)  # another worker of pytest
-    there = Cluster(folder, secrets=secrets or {})
+    """A cluster that takes everything with it when it ends."""
+    number = next((each for each in range(MOST_CLUSTERS) if _bridge("add", each, "type", "bridge")), None)
+    assert number is not None, "no bridge can be made: does `ip link add x type bridge` work?"
+    there = Cluster(folder, number, secrets=secrets or {})
     try:
-        assert run(["ip", "link", "set", BRIDGE, "up"], timeout_seconds=30).ok
+        assert _bridge("set", number, "up")
         yield there
     finally:
         there.remove()
-        run(["ip", "link", "del", BRIDGE], timeout_seconds=30)
+        _bridge("del", number)
+
+
+def _bridge(act: str, number: int, *words: str) -> bool:
+    """Making one fails where another process has a cluster of this number."""
+    return run(["ip", "link", act, f"pods-{number}", *words], timeout_seconds=30).ok
 
 
 def expand(value: str, environment: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = settings_for(folder, "reference", optimizer={"steps": 60, "packs_per_step": 3})
     there = settings_for(
         Path("/mnt/data"),
-        run={"dir": "runs/tiny", "timeout_seconds": 60, "hang_seconds": 4},
+        run={"dir": "runs/tiny", "timeout_seconds": 60, "hang_seconds": 6},
         optimizer={"steps": 60, "packs_per_step": 3},
         checkpoint={"every_steps": 4},
     )
