@@ -79,7 +79,10 @@ def network(dtype: torch.dtype, variant: Variant) -> PackLoss:
     if variant.compiled:
         torch.compiler.reset()
         compile_blocks(model)
-    return PackLoss(model)
+    packed = PackLoss(model)
+    if variant.base == "fp8":
+        packed.head.multiply_gradient_in_fp8()
+    return packed
 
 
 def loss_and_gradients(network: PackLoss, pack: Pack) -> tuple[float, dict[str, Tensor]]:

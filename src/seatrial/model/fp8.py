@@ -4,6 +4,7 @@ Shapes: T rows (tokens), K summed width, N columns, W width of a row.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -54,8 +55,14 @@ def transposed(q_NK: Tensor) -> Tensor:
 def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor | None, out: torch.dtype) -> Tensor:
     """x y^T of two float8 matrices with a scale for each of their rows, accumulated in float32: [T, N]."""
     if has_fp8_units(x_TK.device):
-        ones = scales_T1.new_ones(1, y_NK.shape[0]) if scales_N is None else scales_N.unsqueeze(0)
-        return torch._scaled_mm(x_TK, y_NK.t(), scales_T1, ones, out_dtype=out, use_fast_accum=True)
+        columns = _ones(y_NK.shape[0], y_NK.device) if scales_N is None else scales_N.unsqueeze(0)
+        return torch._scaled_mm(x_TK, y_NK.t(), scales_T1, columns, out_dtype=out, use_fast_accum=True)
     wide = torch.bfloat16 if x_TK.is_cuda else torch.float32
     product = (x_TK.to(wide) @ y_NK.to(wide).t()).float() * scales_T1
     return (product if scales_N is None else product * scales_N).to(out)
+
+
+@cache
+def _ones(count: int, device: torch.device) -> Tensor:
+    """What columns without scales are scaled with. Kept, because filling it takes as long as launching it does."""
+    return torch.ones(1, count, device=device)

@@ -175,18 +175,19 @@ def adapted_product_backward(
     """
     rank = b_OR.shape[1]
     gb_TG = torch.empty_like(xa_TG)
-    db_OR = torch.empty_like(b_OR, dtype=torch.float32)
+    db_members = []
     start = 0
     for member, grad in enumerate(grads):
         ranks, outs = slice(member * rank, (member + 1) * rank), slice(start, start + grad.shape[1])
         torch.mm(grad, b_OR[outs], out=gb_TG[:, ranks])
-        db_OR[outs] = product_float32(grad.t(), xa_TG[:, ranks])
+        db_members.append(product_float32(grad.t(), xa_TG[:, ranks]))
         start = outs.stop
     low_TI = gb_TG @ a_GI if dropped else x_TI.new_empty(0)
     updates = [] if dropped else [(gb_TG, a_GI)]
     # In fp8 the factor is joined already, and this one is not read.
     grad_TO = grads[0] if len(grads) == 1 or grad_fp8_TO is not None else torch.cat(list(grads), 1)
     dx_TI = frozen_product_backward(grad_TO, grad_fp8_TO, grad_scales_T1, weight, updates)
+    db_OR = torch.cat(db_members) if len(grads) > 1 else db_members[0]
     return dx_TI, product_float32(gb_TG.t(), x_TI), db_OR, low_TI
 
 

@@ -114,13 +114,12 @@ def fused_mlp_backward(
         gate_up_T2M, xa_T2R, b_up_OR, dhidden_TM, gb_down_TR, a_down_RM, scales_O, again=again
     )
     da_down_RM = product_float32(gb_down_TR.t(), hidden_TM if hidden_again is None else hidden_again)
-    db_up_OR = torch.empty_like(b_up_OR, dtype=torch.float32)
-    for member in range(2):
-        outs, ranks = slice(member * width, (member + 1) * width), slice(member * rank, (member + 1) * rank)
-        db_up_OR[outs] = product_float32(dgate_up_T2M[:, outs].t(), xa_T2R[:, ranks])
+    db_up = [
+        product_float32(d.t(), xa) for d, xa in zip(dgate_up_T2M.split(width, 1), xa_T2R.split(rank, 1), strict=True)
+    ]
     dgate_up_fp8, scales = cast_rows(dgate_up_T2M, largest_T1, scales_O) if scales_O is not None else (None, None)
     dx_TI = frozen_product_backward(dgate_up_T2M, dgate_up_fp8, scales, up_weight, [(gb_up_T2R, a_up_GI)])
-    return dx_TI, product_float32(gb_up_T2R.t(), x_TI), db_up_OR, da_down_RM, db_down_IR
+    return dx_TI, product_float32(gb_up_T2R.t(), x_TI), torch.cat(db_up), da_down_RM, db_down_IR
 
 
 @fused_mlp_backward.register_fake
@@ -159,7 +158,7 @@ def _activation(
         gate_up_T2M, xa_T2R, b_up_OR, a_down_RM, hidden_TM, largest_CT, ha_CTR,
         tokens, width, rank, _CHUNK, _ROWS, _COLUMNS, num_warps=4, num_stages=2,
     )  # fmt: skip
-    return hidden_TM, largest_CT.amax(0).unsqueeze(1), ha_CTR.sum(0).to(hidden_TM.dtype)
+    return hidden_TM, *_joined(largest_CT, ha_CTR, hidden_TM.dtype)
 
 
 def _activation_backward(
@@ -191,7 +190,35 @@ def _activation_backward(
         hidden_TM if hidden_TM is not None else dgate_up_T2M, largest_CT, gb_CT2R,
         tokens, width, rank, _CHUNK, _ROWS, _COLUMNS, scales_O is not None, again, num_warps=4, num_stages=3,
     )  # fmt: skip
-    return dgate_up_T2M, largest_CT.amax(0).unsqueeze(1), gb_CT2R.sum(0).to(dgate_up_T2M.dtype), hidden_TM
+    return dgate_up_T2M, *_joined(largest_CT, gb_CT2R, dgate_up_T2M.dtype), hidden_TM
+
+
+def _joined(largest_CT: Tensor, products_CTW: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Largest [T, 1] and sum [T, W] over the chunks: one kernel, where the reductions of torch take three."""
+    chunks, tokens, width = products_CTW.shape
+    largest_T1 = largest_CT.new_empty(tokens, 1)
+    sums_TW = products_CTW.new_empty((tokens, width), dtype=dtype)
+    _join_kernel[(triton.cdiv(tokens, 16),)](
+        largest_CT, products_CTW, largest_T1, sums_TW, tokens, chunks, width, 16, num_warps=4
+    )
+    return largest_T1, sums_TW
+
+
+@triton.jit
+def _join_kernel(
+    largest, products, joined, sums, tokens, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)[None, :]
+    there = row < tokens
+    wide = row.to(tl.int64)[:, None]
+    most = tl.zeros((ROWS,), dtype=tl.float32)
+    total = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+    for chunk in tl.static_range(CHUNKS):
+        most = tl.maximum(most, tl.load(largest + chunk * tokens + row, mask=there, other=0.0))
+        total += tl.load(products + (chunk * tokens + wide) * WIDTH + column, mask=there[:, None], other=0.0)
+    tl.store(joined + row, most, mask=there)
+    tl.store(sums + wide * WIDTH + column, total.to(sums.dtype.element_ty), mask=there[:, None])
 
 
 @triton.jit

@@ -12,12 +12,13 @@ import torch
 import torch._dynamo
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from transformers import PreTrainedModel
 
 from seatrial.data.pack import IGNORED, Pack
 from seatrial.errors import UsageError
-from seatrial.model.loss import POSITIONS_MULTIPLE, summed_cross_entropy
+from seatrial.model.loss import POSITIONS_MULTIPLE, QuantisedHead, quantise_head, summed_cross_entropy
 from seatrial.model.mlp import AdaptedMLP
 
 Checkpointing = Literal["none", "selective", "full"]
@@ -112,10 +113,19 @@ class HeadLoss(nn.Module):
     def __init__(self, head: nn.Linear) -> None:
         super().__init__()
         self.head = head
+        self._quantised: QuantisedHead | None = None
+
+    def multiply_gradient_in_fp8(self) -> None:
+        """From now on, as those of a frozen base in float8 are. Collective where the weight is sharded.
+
+        The weight stays as it is; the copy in float8 is whole on every GPU, since it would take longer to make anew.
+        """
+        weight_VE = self.head.weight
+        self._quantised = quantise_head(weight_VE.full_tensor() if isinstance(weight_VE, DTensor) else weight_VE)
 
     def forward(self, hidden_SE: Tensor, targets_S: Tensor) -> Tensor:
         """Summed cross-entropy, float32, a scalar."""
-        return summed_cross_entropy(hidden_SE, self.head.weight, targets_S)
+        return summed_cross_entropy(hidden_SE, self.head.weight, targets_S, self._quantised)
 
 
 def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:

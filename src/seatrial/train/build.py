@@ -71,6 +71,8 @@ def build_training(settings: TrainSettings, layout: Layout, world: World, *, ord
         unsharded = [p for p in model.parameters() if p.requires_grad] if order_free else []
         shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward, compute=narrow, unsharded=unsharded)
     filled = fill_for_training(model, settings.model, device=world.device, seed=settings.run.seed)
+    if settings.lora is not None and settings.model.base == "fp8":
+        packed.head.multiply_gradient_in_fp8()
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = build_optimizer(trainable, settings.optimizer)
     parameters = list(trainable.values())
