@@ -97,6 +97,11 @@ def test_where_nobody_has_rdma_nobody_is_odd() -> None:
     assert [verdict for verdict, _ in found] == [Verdict.WARN] * 3
 
 
+def test_nodes_that_nvlink_joins_need_no_network() -> None:
+    found = judge_networks(dict.fromkeys(PORTS, read_nccl_log(NCCL_LOG)), linked=True, rdma_ports=PORTS)
+    assert [verdict for verdict, _ in found] == [Verdict.SKIPPED]
+
+
 def test_a_log_that_tells_nothing_passes_nobody() -> None:
     silent = read_nccl_log(NCCL_LOG)
     found = judge_networks({"n0": IB_NODE, "n1": silent, "n2": IB_NODE}, linked=True, rdma_ports=PORTS)

@@ -55,3 +55,24 @@ def test_the_same_gpu_a_quarter_slower_fails(check: str) -> None:
     for record in (record for record in RECORDED if record["check"] == check):
         gpus = [{name: slower(name, value) for name, value in gpu.items()} for gpu in record["facts"]["gpus"]]
         assert judged({**record, "facts": {**record["facts"], "gpus": gpus}}).verdict is Verdict.FAIL
+
+
+TRAINING = RESULTS.parent / "accept-training_h200_2026-11-21"
+OF_TRAINING = [record for file in sorted(TRAINING.glob("*.jsonl")) for record in read_jsonl(file)]
+
+
+@pytest.mark.parametrize("record", OF_TRAINING, ids=lambda record: record["check"])
+def test_four_healthy_h200s_train_as_they_should(record: JsonObject) -> None:
+    judgement = judged(record)
+    assert judgement.verdict is Verdict.PASS, judgement.reason
+
+
+@pytest.mark.parametrize("gpu", range(4))
+def test_one_of_them_a_tenth_slower_fails_by_name(gpu: int) -> None:
+    (record,) = (record for record in OF_TRAINING if record["check"] == "training.rate")
+    ranks = [dict(rank) for rank in record["facts"]["ranks"]]
+    ranks[gpu]["alone_seconds"] = [seconds / 0.9 for seconds in ranks[gpu]["alone_seconds"]]
+    judgement = judged({**record, "facts": {**record["facts"], "ranks": ranks}})
+    assert judgement.verdict is Verdict.FAIL
+    assert f"GPU {gpu} (GPU-" in judgement.reason
+    assert all(f"GPU {other} (GPU-" not in judgement.reason for other in range(4) if other != gpu), judgement.reason

@@ -124,6 +124,8 @@ def judge_networks(by_host: Mapping[str, NcclChoice], *, linked: bool, rdma_port
     """How each node left for the others. One that goes another way than most is named, whatever is usual here."""
     findings: list[Finding] = []
     ways = {host: _way(choice) for host, choice in by_host.items()}
+    if by_host and all(not ways[host] and "P2P" in choice.transports for host, choice in by_host.items()):
+        return [(Verdict.SKIPPED, "nodes reach each other's GPUs: NVLink joins them, or they are one machine")]
     votes = Counter(way for way in ways.values() if way)
     agreed, count = votes.most_common(1)[0] if votes else ("", 0)
     for host, way in ways.items():

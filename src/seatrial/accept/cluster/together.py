@@ -40,7 +40,11 @@ def over_all(
         return None
     found = cluster.collectives([left], WHOLE_STEPS[backend], 2.0).get(left)
     hosts = dict(zip(left, reports, strict=True))
-    gpus = [part.name for report in reports.values() for part in report.parts if part.uuid]
+    gpus = [
+        name
+        for report in reports.values()
+        for name in [part.name for part in report.parts if part.uuid][: cluster.ranks_a_node]
+    ]
     facts = RanksFacts(
         backend="nccl" if backend == "nccl" else "gloo",
         ranks=len(left) * cluster.ranks_a_node,

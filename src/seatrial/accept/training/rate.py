@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from seatrial.train.rehearsal import Rehearsal
     from seatrial.train.step import StepReport
 
-LEAST_STEPS, MOST_STEPS = 8, 200
+LEAST_STEPS = 8
+MOST_STEPS = {"llama-3.1-8b": 200, "tiny": 20}
 WARM_UP_STEPS = 6
 """Compilation, the choice of kernels, and clocks that rise and then fall to what power allows."""
 WARM_UP_TOGETHER = 3
@@ -124,7 +125,7 @@ def workload_for(on_gpus: bool, seconds: float) -> Workload:
 
 
 def _steps(shape: str, seconds: float) -> int:
-    return int(min(max(seconds / STEP_SECONDS[shape], LEAST_STEPS), MOST_STEPS))
+    return int(min(max(seconds / STEP_SECONDS[shape], LEAST_STEPS), MOST_STEPS[shape]))
 
 
 def rehearse(rank: int, folder: Path, asked: Workload) -> tuple[Phase, Phase]:
@@ -224,7 +225,7 @@ def settings_of(workload: Workload, folder: Path, ranks: int) -> "TrainSettings"
             "data": {"train": folder, "length": workload.pack_tokens},
             "lora": {"rank": workload.rank, "alpha": 2 * workload.rank},
             "optimizer": {
-                "steps": MOST_STEPS,
+                "steps": WARM_UP_STEPS + workload.steps,
                 "packs_per_step": ranks,
                 "learning_rate": 1e-5,
                 "schedule": "constant",
