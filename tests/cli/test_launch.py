@@ -101,6 +101,8 @@ def test_nodes_on_this_machine_keep_secrets_and_are_found_again(
     assert fetched.exit_code == 0, fetched.output
     assert (tmp_path / "fetched" / "adapter" / "adapter_model.safetensors").is_file()
     assert not (tmp_path / "fetched" / "checkpoints").exists()
+    assert CliRunner().invoke(app, ["report", str(tmp_path / "run")]).exit_code == 0
+    assert (tmp_path / "run" / "report.html").is_file()
     found = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert found == []
 

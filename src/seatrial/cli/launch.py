@@ -59,9 +59,6 @@ def _launch(
 
     from seatrial.launch.ledger import state_folder
     from seatrial.launch.plan import read_plan, render, staging_plans
-    from seatrial.launch.preflight.finding import as_text, refuse
-    from seatrial.launch.preflight.run import preflight
-    from seatrial.launch.submit import submit as send
 
     def say(text: str) -> None:
         Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
@@ -77,6 +74,10 @@ def _launch(
             for argv in rendered.submit:
                 say(f"# then: {' '.join(argv)}")
         return
+    from seatrial.launch.preflight.finding import as_text, refuse
+    from seatrial.launch.preflight.run import preflight
+    from seatrial.launch.submit import submit as send
+
     for plan, rendered in every:
         findings = preflight(plan.job, target, folder=plan.folder, rendered=rendered)
         say(as_text(findings))

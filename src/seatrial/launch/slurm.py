@@ -60,6 +60,7 @@ def _template() -> Template:
 
 
 def _directives(job: Job) -> list[str]:
+    """Without ``cpus_per_node`` a node is asked for as a whole, with all of its cores and memory."""
     nodes = "1" if job.slurm.nodewise else str(job.nodes)
     given = job.slurm
     named = {
@@ -75,7 +76,13 @@ def _directives(job: Job) -> list[str]:
         "ntasks-per-node=1",
         *([f"gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []),
         *([f"cpus-per-task={job.cpus_per_node}"] if job.cpus_per_node is not None else ["exclusive"]),
-        *([f"mem={job.memory_gib}G"] if job.memory_gib is not None else ["mem=0"]),
+        *(
+            [f"mem={job.memory_gib}G"]
+            if job.memory_gib is not None
+            else []
+            if job.cpus_per_node is not None
+            else ["mem=0"]
+        ),
         f"time={_duration(job.time_limit_hours)}",
         f"signal=B:USR1@{job.grace_seconds}",
         "requeue",
