@@ -107,6 +107,7 @@ def run_node(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     Raises:
         UsageError: no verb, settings that are wrong, or only some of torchrun's variables.
         SeatrialError: this node lacks what the job needs.
+        Preempted: asked to stop before anything was started.
     """
     if not arguments:
         raise UsageError("no verb: expected one such as train; see `seatrial launch --help`")
@@ -115,7 +116,8 @@ def run_node(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     if work is None:
         _say(f"node {node.rank}: {arguments[0]} runs on the first node alone")
         return 0
-    findings = check_node(environment)
+    with stop_requests(at_once=True):  # as process 1 of a container it would get no signal that it did not ask for
+        findings = check_node(environment, lambda text: _say(f"node {node.rank}: {text}"))
     refuse_node(findings)
     if doubts := [finding for finding in findings if finding.verdict is not Verdict.PASS]:
         _say(f"node {node.rank}: {as_text(doubts)}")

@@ -1,6 +1,9 @@
 """This machine, looked at as a node."""
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +37,7 @@ def told(needs: Needs, **variables: str) -> dict[str, str]:
 
 
 def test_a_node_that_was_told_nothing_is_not_looked_at() -> None:
-    assert check_node({}) == ()
+    assert check_node({}, print) == ()
 
 
 def test_needs_survive_the_way_to_the_node() -> None:
@@ -50,7 +53,7 @@ def test_a_sound_node(tmp_path: Path) -> None:
     needs = Needs.of(
         job(gpus_per_node=0, processes_per_node=2, mounts=[{"path": tmp_path}], run_dir=tmp_path / "runs" / "new")
     )
-    findings = check_node(told(needs))
+    findings = check_node(told(needs), print)
     assert [finding.verdict for finding in findings] == [PASS] * 3
     refuse_node(findings)
     assert list(tmp_path.iterdir()) == []  # looking leaves nothing
@@ -58,7 +61,7 @@ def test_a_sound_node(tmp_path: Path) -> None:
 
 def test_all_that_a_node_lacks_is_said_at_once(tmp_path: Path) -> None:
     wanted = len(gpu_names()) + 1
-    findings = check_node(told(Needs.of(job(gpus_per_node=wanted, mounts=[{"path": "/nosuch"}]))))
+    findings = check_node(told(Needs.of(job(gpus_per_node=wanted, mounts=[{"path": "/nosuch"}]))), print)
     assert {finding.what for finding in findings if finding.verdict is FAIL} == {"GPUs", "mount /nosuch"}
     with pytest.raises(SeatrialError, match="nvidia-smi lists") as error:
         refuse_node(findings)
@@ -85,7 +88,7 @@ def test_a_file_system_that_refuses_files() -> None:
 
 def first_node(port: int, rank: int) -> list[object]:
     variables = {"PET_NNODES": "2", "PET_NODE_RANK": str(rank), "PET_MASTER_ADDR": "127.0.0.1"}
-    findings = check_node(told(Needs(gpus=0), **variables, PET_MASTER_PORT=str(port)))
+    findings = check_node(told(Needs(gpus=0), **variables, PET_MASTER_PORT=str(port)), print)
     return [finding.verdict for finding in findings if str(port) in finding.what]
 
 
@@ -103,6 +106,31 @@ def test_the_first_node_need_not_listen_yet(listening: int) -> None:
 
 
 def test_a_first_node_that_nobody_knows() -> None:
-    finding = reach("no-such-node.invalid", 29500, patience_seconds=0.0)
+    finding = reach("no-such-node.invalid", 29500, patience_seconds=0.0, say=print)
     assert finding.verdict is FAIL
     assert "DNS" in finding.remedy
+
+
+def as_a_node(needs: Needs, *command: str, **variables: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "seatrial.launch.node", "command", *command]
+    environment = {**os.environ, **told(needs, **variables)}
+    return subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_node_that_lacks_something_starts_nothing(tmp_path: Path) -> None:
+    needs = Needs.of(job(gpus_per_node=0, processes_per_node=1, mounts=[{"path": "/nosuch"}]))
+    node = as_a_node(needs, "touch", str(tmp_path / "started"))
+    _, said = node.communicate(timeout=120)
+    assert node.returncode == 70, said
+    assert f"{socket.gethostname()}: mount /nosuch: is not there" in said
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_node_that_waits_for_the_first_one_can_be_stopped() -> None:
+    variables = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "1", "PET_MASTER_PORT": "29500"}
+    node = as_a_node(Needs(gpus=0), "true", PET_MASTER_ADDR="no-such-node.invalid", **variables)
+    assert node.stderr is not None
+    assert node.stderr.readline().startswith("node 1: waiting for first node no-such-node.invalid:29500: ")
+    node.terminate()
+    _, said = node.communicate(timeout=60)
+    assert node.returncode == 75, said

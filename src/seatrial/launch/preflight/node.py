@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -58,17 +58,18 @@ class Needs(Frozen):
         )
 
 
-def check_node(environment: Mapping[str, str]) -> tuple[Finding, ...]:
+def check_node(environment: Mapping[str, str], say: Callable[[str], None]) -> tuple[Finding, ...]:
     """All that is wrong with this node, and what is right. Takes well under a second, unless node 0 is waited for.
 
     Args:
         environment: that of the node's process: ``PET_*`` and :data:`NEEDS_VARIABLE`.
+        say: is told whom it waits for.
     """
     told = environment.get(NEEDS_VARIABLE)
     if told is None:
         return ()
     needs = Needs.model_validate_json(told)
-    return (*_modules(), *_gpus(needs), *_shared_memory(needs), *_mounts(needs), *_first_node(environment))
+    return (*_modules(), *_gpus(needs), *_shared_memory(needs), *_mounts(needs), *_first_node(environment, say))
 
 
 def refuse_node(findings: tuple[Finding, ...]) -> None:
@@ -148,14 +149,14 @@ def check_directory(what: str, directory: Path) -> Finding:
     return passed(what, f"can be written, {free_gib:.0f} GiB free")
 
 
-def _first_node(environment: Mapping[str, str]) -> Iterator[Finding]:
+def _first_node(environment: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Finding]:
     address, port = environment.get("PET_MASTER_ADDR"), environment.get("PET_MASTER_PORT", "")
     if address is None or environment.get("PET_NNODES", "1") == "1" or not port.isdecimal():
         return
     if environment.get("PET_NODE_RANK", "0") == "0":
         yield _free_port(int(port))
     else:
-        yield reach(address, int(port), FIRST_NODE_SECONDS)
+        yield reach(address, int(port), FIRST_NODE_SECONDS, say)
 
 
 def _free_port(port: int) -> Finding:
@@ -169,10 +170,10 @@ def _free_port(port: int) -> Finding:
     return passed(what, "is free")
 
 
-def reach(address: str, port: int, patience_seconds: float) -> Finding:
+def reach(address: str, port: int, patience_seconds: float, say: Callable[[str], None]) -> Finding:
     """Whether packets come back from the first node. Nothing need listen there yet: to be refused is an answer."""
     what = f"first node {address}:{port}"
-    end = time.monotonic() + patience_seconds
+    start, said = time.monotonic(), False
     while True:
         try:
             socket.create_connection((address, port), timeout=5.0).close()
@@ -180,7 +181,11 @@ def reach(address: str, port: int, patience_seconds: float) -> Finding:
         except ConnectionRefusedError:
             return passed(what, "is there; nothing listens yet")
         except OSError as error:  # no such name yet, no route, or no answer
-            if time.monotonic() > end:
+            why = error.strerror or str(error)
+            if time.monotonic() - start > patience_seconds:
                 remedy = "open the network between the nodes (security group, NetworkPolicy, firewall) and its DNS"
-                return failed(what, f"cannot be reached: {error.strerror or error}", remedy)
+                return failed(what, f"cannot be reached: {why}", remedy)
+            if not said:
+                say(f"waiting for {what}: {why}")
+                said = True
         time.sleep(1.0)
