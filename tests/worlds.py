@@ -28,7 +28,7 @@ def run_worlds(trainings: Sequence[dict[str, Any]], *, module: str = "tests.worl
         [sys.executable, "-m", module, json.dumps(list(trainings), default=str)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,  # others may share the machine
         check=False,
     )
     assert done.returncode == 0, done.stderr[-6000:]

@@ -25,6 +25,9 @@ def test_what_is_drawn_can_happen(seed: int, worlds: list[int], count: int) -> N
             assert injection.rank < sizes[number], fault
             assert injection.moment.phase in PHASES
             assert injection.moment.step < STEPS
+            first = fault.injections[0].moment
+            if injection.moment.phase == "restore":
+                assert (first.phase, first.when) == ("save.collect", "after"), "there is something to restore"
         assert fault.nodes == 1 or fault.worlds[0] % fault.nodes == 0
         assert fault.wound is None or fault.restarts == 0  # the files are damaged between two starts
 

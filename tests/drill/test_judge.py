@@ -63,6 +63,39 @@ def test_the_wrong_rank_is_blamed() -> None:
     failing("blames ranks [], and it was [1]", events=nobody)
 
 
+def test_an_attempt_that_was_lost_for_nothing() -> None:
+    judged = judge(FAULT.model_copy(update={"answer": "unharmed"}), evidence(), EXPECTED)
+    assert judged.verdict is Verdict.FAIL
+    assert any("an attempt was lost" in reason for reason in judged.reasons)
+
+
+def test_a_lost_node_is_named_by_all_its_ranks() -> None:
+    node = FAULT.injections[-1].model_copy(update={"on": "node", "rank": 3})
+    fault = FAULT.model_copy(update={"answer": "node", "nodes": 2, "worlds": (4,), "injections": (node,)})
+
+    def blaming(*ranks: int) -> tuple[str, ...]:
+        told = {"what": "node silent", "ranks": list(ranks)}
+        events = [{**e, **told} if e["event"] == "fault" else e for e in RECORDED["events"]]
+        return judge(fault, evidence(events=events), EXPECTED).reasons
+
+    assert blaming(2, 3) == ()
+    assert blaming() == (), "it was lost before it told of them"
+    assert blaming(0) == ("blames ranks [0], and it was [2, 3]",)
+
+
+def test_a_cut_link_may_take_as_long_as_a_collective() -> None:
+    fault = FAULT.model_copy(update={"answer": "link"})
+    told = {"what": "connection lost", "ranks": [], "reason": "Timed out: a link between nodes is cut"}
+    struck = RECORDED["fired"][-1]["time"]
+
+    def noticed_after(seconds: float) -> Verdict:
+        events = [{**e, **told, "time": struck + seconds} if e["event"] == "fault" else e for e in RECORDED["events"]]
+        return judge(fault, evidence(events=events), EXPECTED).verdict
+
+    assert noticed_after(EXPECTED.timeout_seconds + 4) is Verdict.PASS
+    assert noticed_after(EXPECTED.timeout_seconds + 6) is Verdict.WARN
+
+
 def test_noticed_late_is_a_warning() -> None:
     late = [
         {**event, "time": event["time"] + 5} if event["event"] == "fault" else event for event in RECORDED["events"]

@@ -54,7 +54,7 @@ def test_one_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
             assert drill.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         drill.send_signal(signal.SIGINT)
-        _, said = drill.communicate(timeout=60)
+        _, said = drill.communicate(timeout=300)
     assert drill.returncode == Preempted.exit_code, said
     assert not any(process_state(pid) for pid in started)
     assert not _processes_of(tmp_path / "drill")

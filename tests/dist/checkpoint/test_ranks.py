@@ -35,7 +35,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SEALED)},
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from seatrial.dist.heartbeat import heartbeat_directory
 from seatrial.dist.watchdog.ending import Ending, is_true, of_error, of_silence
@@ -36,6 +37,22 @@ def test_a_broken_connection_is_what_became_of_an_error(run: Path) -> None:
     ending = of_error([view(0), view(2)], first, time.monotonic())
     assert (ending.what, ending.is_echo, ending.finding.ranks) == ("failed", False, [2])
     assert (ending.finding.reason, ending.exit_code) == ("row 17 is torn", IntegrityError.exit_code)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_echo"),
+    [
+        (dist.DistNetworkError("The client socket has timed out after 30000ms"), True),
+        (dist.DistBackendError("NCCL error: ncclRemoteError: a remote process exiting prematurely"), True),
+        (dist.DistBackendError("NCCL error: ncclUnhandledCudaError: an illegal memory access"), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+    ],
+)
+def test_an_error_of_the_ranks_own_is_told_from_one_of_connections(run: Path, error: Exception, is_echo: bool) -> None:
+    leave_error(run, "1-aa", 0, error)
+    first = first_error(run, "1-aa", [0])
+    assert first is not None
+    assert first.is_echo == is_echo
 
 
 def test_an_error_of_another_attempt_is_never_believed(run: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from seatrial.dist.heartbeat import heartbeat_directory
 from seatrial.errors import SeatrialError
 
-_OF_CONNECTIONS = re.compile(r"gloo/transport|Gloo connect")
-"""gloo's errors are plain RuntimeErrors, and name its source files."""
+_OF_CONNECTIONS = re.compile(r"gloo/transport|Gloo connect|ncclRemoteError|collective operation timeout")
+"""gloo's errors are plain RuntimeErrors, and name its source files; those of NCCL may also be a GPU's own."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ def first_error(run: Path, generation: str, ranks: Sequence[int]) -> Farewell | 
 
 
 def _is_of_connections(error: BaseException) -> bool:
-    is_of_torch = any(
-        kind.__name__ == "DistError" for kind in type(error).__mro__
-    )  # by name: the watchdog needs no torch
-    return is_of_torch or bool(_OF_CONNECTIONS.search(str(error)))
+    of_torch = type(error).__name__ in ("DistNetworkError", "DistStoreError")  # by name: the watchdog needs no torch
+    return of_torch or bool(_OF_CONNECTIONS.search(str(error)))
 
 
 def _file(run: Path, rank: int) -> Path:
