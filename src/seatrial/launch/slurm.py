@@ -60,7 +60,6 @@ def _template() -> Template:
 
 
 def _directives(job: Job) -> list[str]:
-    """Without ``cpus_per_node`` a node is asked for as a whole, with all of its cores and memory."""
     nodes = "1" if job.slurm.nodewise else str(job.nodes)
     given = job.slurm
     named = {
@@ -75,14 +74,7 @@ def _directives(job: Job) -> list[str]:
         f"nodes={nodes}" if job.min_nodes is None else f"nodes={job.min_nodes}-{job.nodes}",
         "ntasks-per-node=1",
         *([f"gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []),
-        *([f"cpus-per-task={job.cpus_per_node}"] if job.cpus_per_node is not None else ["exclusive"]),
-        *(
-            [f"mem={job.memory_gib}G"]
-            if job.memory_gib is not None
-            else []
-            if job.cpus_per_node is not None
-            else ["mem=0"]
-        ),
+        *_room(job),
         f"time={_duration(job.time_limit_hours)}",
         f"signal=B:USR1@{job.grace_seconds}",
         "requeue",
@@ -92,6 +84,14 @@ def _directives(job: Job) -> list[str]:
         f"export={','.join(job.secrets) or 'NONE'}",
         *(f"{name}={_one_line(f'job.slurm.{name}', value)}" for name, value in named.items() if value is not None),
     ]
+
+
+def _room(job: Job) -> list[str]:
+    """Without ``cpus_per_node`` a node is asked for as a whole, with all of its cores and memory."""
+    memory = [f"mem={job.memory_gib}G"] if job.memory_gib is not None else []
+    if job.cpus_per_node is None:
+        return ["exclusive", *(memory or ["mem=0"])]
+    return [f"cpus-per-task={job.cpus_per_node}", *memory]
 
 
 def _excluding(nodes: tuple[str, ...]) -> list[str]:
