@@ -146,7 +146,7 @@ NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_siz
 
 
 @EVERY
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(word=NASTY, value=NASTY, config=NASTY)
 def test_text_of_a_user_arrives_as_it_is(render: Renderer, word: str, value: str, config: str) -> None:
     job = training(2, arguments=(word,), environment={"TEXT": value})
@@ -158,6 +158,20 @@ def test_text_of_a_user_arrives_as_it_is(render: Renderer, word: str, value: str
         (given_value,) = (each["value"] for each in only["env"] if each["name"] == "TEXT")
         assert expand(given_value, {"HOME": "expanded"}) == value
     assert of_kind("ConfigMap", rendered)["data"] == {"config.yaml": config}
+
+
+@EVERY
+def test_names_that_older_yaml_takes_for_something_else_stay_names(render: Renderer) -> None:
+    names = {"namespace": "on", "secret": "off", "queue": "1:30", "topology": "0x1f", "rdma": {"no": 1}}
+    job = training(2, name="no", environment={"yes": "1e3", "null": "~"}, secrets=("OFF",), kubernetes=names)
+    rendered = render(job, CONFIG, ("0777",))
+    assert {each["metadata"]["namespace"] for each in objects(rendered)} == {"on"}
+    assert "no" in {each["metadata"]["name"] for each in objects(rendered)}
+    assert not [each["kind"] for each in objects(rendered) if complaints(each)]
+    only = container(rendered)
+    assert {"yes", "null", "OFF"} <= {each["name"] for each in only["env"]}
+    assert only["resources"]["limits"]["no"] == "1"
+    assert all(isinstance(key, str) for value in _nested(objects(rendered)) for key in value)
 
 
 @EVERY
@@ -264,5 +278,5 @@ def test_nodes_that_are_near_each_other_are_preferred(render: Renderer, queue: s
     for pod in pods(rendered):
         assert ("podAffinity" in pod["affinity"]) == (queue is None)
     text = rendered.files[0][1]
-    assert ('podset-preferred-topology: "example.com/rack"' in text) == (queue is not None)
-    assert ('kueue.x-k8s.io/queue-name: "gpus"' in text) == (queue is not None)
+    assert ("podset-preferred-topology: example.com/rack" in text) == (queue is not None)
+    assert ("kueue.x-k8s.io/queue-name: gpus" in text) == (queue is not None)

@@ -8,7 +8,7 @@ all meet when the new pod is there.
 from seatrial.errors import Preempted
 from seatrial.launch.job import Job, Rendered, final_codes
 from seatrial.launch.kubectl import for_kubectl
-from seatrial.launch.manifest import Object, commented, commented_list, text
+from seatrial.launch.manifest import Object, commented, commented_list
 from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, dns_search, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map, labels
 
@@ -36,7 +36,7 @@ def _job(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object
             (_on_codes("FailJob", final_codes(job)), "a new start would end the same way"),
             (_on_codes("Ignore", [Preempted.exit_code]), "saved when asked to stop: started again, and not counted"),
             (
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": text("True")}]},
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 "drained, preempted, or its node lost",
             ),
         ]
@@ -82,22 +82,22 @@ def _place(job: Job) -> list[tuple[Object, str]]:
         {"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
         "the index of the pod",
     )
-    processes = {"name": "PET_NPROC_PER_NODE", "value": text(job.processes)}
+    processes = {"name": "PET_NPROC_PER_NODE", "value": str(job.processes)}
     if job.min_nodes is not None:
         return [
-            ({"name": "PET_NNODES", "value": text(f"{job.min_nodes}:{job.nodes}")}, ""),
+            ({"name": "PET_NNODES", "value": f"{job.min_nodes}:{job.nodes}"}, ""),
             (processes, ""),
             rank,
             ({"name": "PET_RDZV_BACKEND", "value": "c10d"}, ""),
-            ({"name": "PET_RDZV_ENDPOINT", "value": text(f"{first}:{PORT}")}, "without this pod no other goes on"),
-            ({"name": "PET_RDZV_ID", "value": text(job.name)}, ""),
+            ({"name": "PET_RDZV_ENDPOINT", "value": f"{first}:{PORT}"}, "without this pod no other goes on"),
+            ({"name": "PET_RDZV_ID", "value": job.name}, ""),
         ]
     return [
-        ({"name": "PET_NNODES", "value": text(job.nodes)}, ""),
+        ({"name": "PET_NNODES", "value": str(job.nodes)}, ""),
         (processes, ""),
         rank,
-        ({"name": "PET_MASTER_ADDR", "value": text(first)}, ""),
-        ({"name": "PET_MASTER_PORT", "value": text(PORT)}, ""),
+        ({"name": "PET_MASTER_ADDR", "value": first}, ""),
+        ({"name": "PET_MASTER_PORT", "value": str(PORT)}, ""),
     ]
 
 
@@ -107,5 +107,5 @@ def _service(job: Job) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": job.name, "namespace": job.kubernetes.namespace, "labels": labels(job)},
-        "spec": {"clusterIP": text("None"), "publishNotReadyAddresses": True, "selector": labels(job)},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels(job)},
     }

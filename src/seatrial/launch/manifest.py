@@ -1,36 +1,32 @@
-"""Kubernetes objects as YAML that a person can review: comments beside what surprises, and no text that changes type.
-
-Kubernetes reads YAML 1.1, in which ``no``, ``1:30`` and ``0x1f`` are not text. So all text that comes from a job is
-quoted, whatever it looks like.
-"""
+"""Kubernetes objects as YAML that a person can review: comments beside what surprises, and text that stays text."""
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarstring import LiteralScalarString
 
 Object = dict[str, Any]
 """A Kubernetes object or a part of one."""
 
-
-def text(value: object) -> str:
-    """Quoted."""
-    quoted: str = DoubleQuotedScalarString(str(value))
-    return quoted
+_PLAIN = re.compile(r"(?!(y|n|yes|no|on|off|true|false|null)$)[a-z/][-a-z0-9_./]*", re.IGNORECASE)
+"""Text that is text in every version of YAML. Kubernetes reads 1.1, in which ``no``, ``1:30`` and ``0x1f`` are not."""
 
 
 def literal(value: str) -> str:
-    """In an environment variable, command or argument, where Kubernetes replaces ``$(NAME)`` and ``$$``."""
-    return text(value.replace("$", "$$"))
+    """For an environment variable, command or argument, where Kubernetes replaces ``$(NAME)`` and ``$$``."""
+    return value.replace("$", "$$")
 
 
 def block(value: str) -> str:
     """Many lines, as they stand; quoted where there is something in them that cannot stand in a block."""
     if not all(character.isprintable() or character == "\n" for character in value):
-        return text(value)
+        return value
     lines: str = LiteralScalarString(value)
     return lines
 
@@ -53,13 +49,28 @@ def commented_list(items: Iterable[tuple[Object, str]]) -> list[Object]:
     return made
 
 
+class _Representer(RoundTripRepresenter):
+    """Quotes all text that is not plainly text."""
+
+    def represent_quoted(self, value: str) -> ScalarNode:
+        style = None if _PLAIN.fullmatch(value) else '"'
+        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+        return node
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Representer.add_representer(str, _Representer.represent_quoted)
+
+
 def as_yaml(objects: Sequence[Object], *, heading: str) -> str:
     """All objects as one file that begins with ``heading``, a comment."""
     yaml = YAML()
+    yaml.Representer = _Representer
     yaml.width = 1_000_000  # a folded line is no longer one that can be searched for
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.explicit_start = True
-    yaml.representer.ignore_aliases = lambda _: True
     whole = io.StringIO()
     for line in heading.splitlines():
         whole.write(f"# {line}".rstrip() + "\n")

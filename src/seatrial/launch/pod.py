@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from seatrial.errors import SettingsError
 from seatrial.launch.environment import environment
 from seatrial.launch.job import Job, node_command
-from seatrial.launch.manifest import Object, commented, commented_list, literal, text
+from seatrial.launch.manifest import Object, commented, commented_list, literal
 from seatrial.launch.volumes import CONFIG, labels, volume_mounts, volumes
 
 PORT = 29500
@@ -17,7 +17,7 @@ GROUP = 10001
 
 def metadata(job: Job) -> Object:
     """Of the object that is the job itself. Kueue starts it when there is room for all of its pods."""
-    queue = {"kueue.x-k8s.io/queue-name": text(job.kubernetes.queue)} if job.kubernetes.queue is not None else {}
+    queue = {"kueue.x-k8s.io/queue-name": job.kubernetes.queue} if job.kubernetes.queue is not None else {}
     return {"name": job.name, "namespace": job.kubernetes.namespace, "labels": {**labels(job), **queue}}
 
 
@@ -39,9 +39,7 @@ def success_policy(job: Job) -> Object:
     lost after that would be started again to wait for nobody."""
     if job.verb == "command":
         return {}
-    return {
-        "successPolicy": {"rules": commented_list([({"succeededIndexes": text("0")}, "the first node's end is all")])}
-    }
+    return {"successPolicy": {"rules": commented_list([({"succeededIndexes": "0"}, "the first node's end is all")])}}
 
 
 def pod_template(
@@ -88,7 +86,7 @@ def pod_template(
 
 def _pod_metadata(job: Job) -> Object:
     near = job.kubernetes.topology if job.kubernetes.queue is not None else None
-    annotations = {"kueue.x-k8s.io/podset-preferred-topology": text(near)} if near is not None else {}
+    annotations = {"kueue.x-k8s.io/podset-preferred-topology": near} if near is not None else {}
     return {"labels": labels(job), **({"annotations": annotations} if annotations else {})}
 
 
@@ -104,9 +102,9 @@ def _container(
     ]
     return {
         **fields,
-        "image": text(image),
+        "image": image,
         "command": [literal(word) for word in command],
-        "workingDir": text(job.workdir),
+        "workingDir": str(job.workdir),
         "env": commented_list([*place, (node, "by which an acceptance names it, and jobs avoid it"), *own, *secrets]),
         "resources": _resources(job),
         "securityContext": _security(job),
@@ -115,11 +113,11 @@ def _container(
 
 
 def _resources(job: Job) -> Object:
-    devices = {"nvidia.com/gpu": text(job.gpus_per_node)} if job.gpus_per_node else {}
+    devices = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else {}
     if _has_infiniband(job):
-        devices |= {name: text(count) for name, count in job.kubernetes.rdma.items()}
+        devices |= {name: str(count) for name, count in job.kubernetes.rdma.items()}
     memory = {"memory": f"{job.memory_gib}Gi"} if job.memory_gib is not None else {}
-    cpus = {"cpu": text(job.cpus_per_node)} if job.cpus_per_node is not None else {}
+    cpus = {"cpu": str(job.cpus_per_node)} if job.cpus_per_node is not None else {}
     return {"requests": {**cpus, **memory, **devices}, "limits": {**memory, **devices}}
 
 
@@ -144,9 +142,7 @@ def _security(job: Job) -> Object:
 def _scheduling(job: Job, excluded: Sequence[str]) -> Object:
     affinity: Object = {}
     if excluded:
-        term = {
-            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [text(node)]} for node in excluded]
-        }
+        term = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in excluded]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         affinity["nodeAffinity"] = commented(
             required, {"requiredDuringSchedulingIgnoredDuringExecution": "nodes that failed acceptance"}
@@ -156,7 +152,7 @@ def _scheduling(job: Job, excluded: Sequence[str]) -> Object:
         apart = [{**selector, "topologyKey": "kubernetes.io/hostname"}]
         affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": apart}
     if job.nodes > 1 and job.kubernetes.topology is not None and job.kubernetes.queue is None:
-        near = {"weight": 100, "podAffinityTerm": {**selector, "topologyKey": text(job.kubernetes.topology)}}
+        near = {"weight": 100, "podAffinityTerm": {**selector, "topologyKey": job.kubernetes.topology}}
         affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [near]}
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     return {

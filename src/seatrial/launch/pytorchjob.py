@@ -6,7 +6,7 @@ The operator starts a failed pod again by its exit code alone: 128 and above may
 from seatrial.dist.elastic import RENDEZVOUS
 from seatrial.launch.job import Job, Rendered
 from seatrial.launch.kubectl import for_kubectl
-from seatrial.launch.manifest import Object, commented, text
+from seatrial.launch.manifest import Object, commented
 from seatrial.launch.node import RETRY_CODE
 from seatrial.launch.pod import DEADLINE, PORT, deadline_seconds, metadata, pod_template
 from seatrial.launch.volumes import claims, config_map
@@ -31,7 +31,7 @@ def render_pytorchjob(job: Job, config_text: str | None, excluded: tuple[str, ..
 
 def _pytorchjob(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object:
     container = {"name": "pytorch", "ports": [{"name": "pytorchjob-port", "containerPort": PORT}]}
-    again = ({"name": RETRY_CODE, "value": text(AGAIN)}, "the operator takes codes below 128 for final")
+    again = ({"name": RETRY_CODE, "value": str(AGAIN)}, "the operator takes codes below 128 for final")
 
     def replicas(count: int) -> Object:
         template = pod_template(job, config_text, excluded, container=container, place=[again], pod={})
@@ -43,7 +43,7 @@ def _pytorchjob(job: Job, config_text: str | None, excluded: tuple[str, ...]) ->
         kinds = {"Master": replicas(1), **({"Worker": replicas(job.nodes - 1)} if job.nodes > 1 else {})}
     policy = {"cleanPodPolicy": "Running", "activeDeadlineSeconds": deadline_seconds(job)}
     spec = {
-        "nprocPerNode": text(job.processes),
+        "nprocPerNode": str(job.processes),
         "runPolicy": commented(policy, {"activeDeadlineSeconds": DEADLINE}),
         **({"elasticPolicy": _elastic(job)} if job.min_nodes is not None else {}),
         "pytorchReplicaSpecs": kinds,
@@ -59,5 +59,5 @@ def _elastic(job: Job) -> Object:
         "maxRestarts": job.retries,
         "rdzvBackend": "c10d",
         "rdzvId": job.name,
-        "rdzvConf": [{"key": name, "value": text(value)} for name, value in RENDEZVOUS.items()],
+        "rdzvConf": [{"key": name, "value": str(value)} for name, value in RENDEZVOUS.items()],
     }

@@ -10,7 +10,7 @@ from seatrial.errors import Preempted, SettingsError
 from seatrial.launch.bash import command, exports, heredoc, settings_path
 from seatrial.launch.environment import environment
 from seatrial.launch.job import Job, Mount, Rendered, node_command
-from seatrial.launch.manifest import Object, as_yaml, block, commented, text
+from seatrial.launch.manifest import Object, as_yaml, block, commented
 from seatrial.launch.node import RETRY_CODE
 from seatrial.launch.pod import PORT
 from seatrial.launch.volumes import claim_name
@@ -90,13 +90,13 @@ def _resources(job: Job) -> Object:
         "strategy": "first where it was: there its data is",
         "max_restarts_on_errors": "of all other codes, which are final, but for those of a command",
     }
-    gpus = {"accelerators": text(f"{job.skypilot.accelerator}:{job.gpus_per_node}")} if job.gpus_per_node else {}
+    gpus = {"accelerators": f"{job.skypilot.accelerator}:{job.gpus_per_node}"} if job.gpus_per_node else {}
     return {
-        "infra": text(job.skypilot.infra),
+        "infra": job.skypilot.infra,
         **gpus,
-        **({"cpus": text(f"{job.cpus_per_node}+")} if job.cpus_per_node is not None else {}),
-        **({"memory": text(f"{job.memory_gib}+")} if job.memory_gib is not None else {}),
-        **({"image_id": text(f"docker:{job.image}")} if job.image is not None else {}),
+        **({"cpus": f"{job.cpus_per_node}+"} if job.cpus_per_node is not None else {}),
+        **({"memory": f"{job.memory_gib}+"} if job.memory_gib is not None else {}),
+        **({"image_id": f"docker:{job.image}"} if job.image is not None else {}),
         **({"network_tier": "best"} if wants_fabric else {}),
         "job_recovery": commented(recovery, comments),
     }
@@ -110,11 +110,11 @@ def _kubernetes(job: Job, excluded: tuple[str, ...]) -> Object:
     if settings.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
     if excluded:
-        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [text(node)]} for node in excluded]
+        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in excluded]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}}
         spec["affinity"] = {"nodeAffinity": required}
     return {
-        **({"kueue": {"local_queue_name": text(settings.queue)}} if settings.queue is not None else {}),
+        **({"kueue": {"local_queue_name": settings.queue}} if settings.queue is not None else {}),
         **({"remote_identity": settings.service_account} if settings.service_account is not None else {}),
         "pod_config": {"spec": spec},
     }
@@ -139,11 +139,11 @@ def _mounts(job: Job) -> Object:
     volumes: Object = {}
     buckets: Object = {}
     for at, mount in enumerate(job.mounts):
-        path = text(mount.path)
+        path = str(mount.path)
         if mount.kind == "scratch":
             _refuse_source(at, mount)
         elif mount.source is not None and "://" in mount.source:
-            buckets[path] = {"source": text(mount.source), "mode": "MOUNT_CACHED"}
+            buckets[path] = {"source": mount.source, "mode": "MOUNT_CACHED"}
         elif not _on_kubernetes(job):
             raise SettingsError(
                 f"job.mounts.{at}.source = {mount.source!r}: on {job.skypilot.infra} SkyPilot mounts buckets; "
@@ -154,7 +154,7 @@ def _mounts(job: Job) -> Object:
                 f"job.mounts.{at}.kind = 'disk': it is one node's, and this job has {job.nodes}; take scratch"
             )
         else:
-            volumes[path] = text(mount.source or claim_name(mount))
+            volumes[path] = mount.source or claim_name(mount)
     return {**({"volumes": volumes} if volumes else {}), **({"file_mounts": buckets} if buckets else {})}
 
 
@@ -177,13 +177,13 @@ def _volume(job: Job, at: int) -> Object:
             f"job.mounts.{at}.size_gib is not set, and a volume is made for {mount.path}: say how large, or name one "
             "that is there as source"
         )
-    storage_class = {"storage_class_name": text(mount.storage_class)} if mount.storage_class is not None else {}
+    storage_class = {"storage_class_name": mount.storage_class} if mount.storage_class is not None else {}
     mode = "ReadWriteMany" if mount.kind == "shared" else "ReadWriteOnce"
     return {
         "name": claim_name(mount),
         "type": "k8s-pvc",
-        "infra": text(job.skypilot.infra),
-        "size": text(f"{mount.size_gib}Gi"),
+        "infra": job.skypilot.infra,
+        "size": f"{mount.size_gib}Gi",
         "config": {**storage_class, "access_mode": mode},
     }
 

@@ -7,7 +7,7 @@ whenever one of them failed, so that none waits for another's successor.
 from seatrial.errors import Preempted, SettingsError
 from seatrial.launch.job import Job, Rendered, final_codes
 from seatrial.launch.kubectl import for_kubectl
-from seatrial.launch.manifest import Object, commented, commented_list, text
+from seatrial.launch.manifest import Object, commented, commented_list
 from seatrial.launch.pod import DEADLINE, deadline_seconds, dns_search, metadata, pod_template, success_policy
 from seatrial.launch.volumes import claims, config_map
 
@@ -78,7 +78,7 @@ def _answers() -> list[Object]:
         "name": "final",
         "action": "FailJobSet",
         **by_rule,
-        "onJobFailureMessagePatterns": [text("rule at index 0$")],
+        "onJobFailureMessagePatterns": ["rule at index 0$"],
     }
     preempted = {"name": "preempted", "action": "RestartJobSetAndIgnoreMaxRestarts", **by_rule}
     return commented_list(
@@ -90,7 +90,7 @@ def _answers() -> list[Object]:
 
 
 def _nodes(job: Job, config_text: str | None, excluded: tuple[str, ...]) -> Object:
-    disrupted = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": text("True")}]}
+    disrupted = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     rules = commented_list(
         [
             (_on_codes(final_codes(job)), "first, since JobSet counts them"),

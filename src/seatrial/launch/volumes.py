@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from seatrial.errors import SettingsError
 from seatrial.launch.job import Job, Mount
-from seatrial.launch.manifest import Object, block, commented, text
+from seatrial.launch.manifest import Object, block, commented
 
 CONFIG = PurePosixPath("/etc/seatrial/config.yaml")
 """Where a pod finds the settings."""
@@ -96,14 +96,14 @@ def volume_mounts(job: Job, config_text: str | None) -> list[Object]:
     made: list[Object] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if config_text is not None:
         made.append({"name": "config", "mountPath": str(CONFIG.parent), "readOnly": True})
-    return made + [{"name": f"mount-{at}", "mountPath": text(mount.path)} for at, mount in enumerate(job.mounts)]
+    return made + [{"name": f"mount-{at}", "mountPath": str(mount.path)} for at, mount in enumerate(job.mounts)]
 
 
 def _source(job: Job, at: int) -> Object:
     mount = job.mounts[at]
     match mount.kind:
         case "scratch" if mount.source is not None:
-            return {"hostPath": {"path": text(mount.source), "type": "Directory"}}
+            return {"hostPath": {"path": mount.source, "type": "Directory"}}
         case "scratch":
             return {"emptyDir": {"sizeLimit": f"{mount.size_gib}Gi"} if mount.size_gib is not None else {}}
         case "disk" if _is_for_each_node(job, mount):
@@ -114,7 +114,7 @@ def _source(job: Job, at: int) -> Object:
                 "leave it out, and every node gets a disk of its own, or set kind: shared"
             )
         case _:
-            return {"persistentVolumeClaim": {"claimName": text(mount.source or claim_name(mount))}}
+            return {"persistentVolumeClaim": {"claimName": mount.source or claim_name(mount)}}
 
 
 def _is_for_each_node(job: Job, mount: Mount) -> bool:
@@ -131,7 +131,7 @@ def _claim_spec(job: Job, at: int) -> Object:
         )
     return {
         "accessModes": ["ReadWriteMany" if mount.kind == "shared" else "ReadWriteOnce"],
-        **({"storageClassName": text(mount.storage_class)} if mount.storage_class is not None else {}),
+        **({"storageClassName": mount.storage_class} if mount.storage_class is not None else {}),
         "resources": {"requests": {"storage": f"{mount.size_gib}Gi"}},
     }
 
