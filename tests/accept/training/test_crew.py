@@ -35,6 +35,12 @@ def ask(phase: str = "", deed: str = "", seconds: float = 90.0) -> list[JsonObje
     return train_on_ranks(sizes, 3, (phase, deed), on_gpus=False, seconds=seconds)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Ranks are forked from a process that has imported everything: once, and not while somebody is timed."""
+    ask()
+
+
 def test_everybody_is_alone_first_and_then_among_the_others() -> None:
     assert ask() == [
         {

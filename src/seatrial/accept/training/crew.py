@@ -111,12 +111,14 @@ def _world(local_rank: int, size: int, rank: int, port: int) -> "Iterator[World]
     if size > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     import torch
+    import torch.distributed as dist
 
     from seatrial.dist.world import joined_world
 
     torch.set_num_threads(1)
     with joined_world(timeout_seconds=COLLECTIVE_SECONDS) as world:
         yield world
+        dist.barrier()  # the first rank keeps the store that others may still be joining through
 
 
 def _all_sound(folder: Path, ranks: int) -> bool:
