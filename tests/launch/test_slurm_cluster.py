@@ -159,18 +159,27 @@ def test_failures_are_tried_again_unless_that_is_in_vain(
     assert [line["again"] for line in summary(job, number)] == [1] * int(restarts) + [0]
 
 
-def test_a_job_that_is_told_to_stop_stays_away(slurm: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "state", "code"),
+    [(("--batch", "--signal=TERM"), "FAILED", "75:0"), ((), "CANCELLED", None)],
+    ids=["stop", "scancel"],
+)
+def test_a_job_that_is_told_to_stop_stays_away(
+    slurm: Cluster, tmp_path: Path, words: tuple[str, ...], state: str, code: str | None
+) -> None:
     job = command_job(tmp_path, "sh", "-c", "touch began-$PET_NODE_RANK; sleep 120", nodes=2)
     number = submit(slurm, job)
     deadline = time.monotonic() + LONG_SECONDS
     while len(list(tmp_path.glob("began-*"))) < 2:
         assert time.monotonic() < deadline, slurm.job(number)
         time.sleep(0.2)
-    slurm.run("scancel", "--batch", "--signal=TERM", number)
+    slurm.run("scancel", *words, number)
     ended = until_ended(slurm, number)
-    assert (ended["ExitCode"], ended["Restarts"]) == ("75:0", "0"), output(job, number)
-    (line,) = summary(job, number)
-    assert (line["asked"], line["again"]) == ("stay", 0)
+    assert (ended["JobState"], ended["Restarts"]) == (state, "0"), output(job, number)
+    if code is not None:
+        assert ended["ExitCode"] == code
+        (line,) = summary(job, number)
+        assert (line["asked"], line["again"]) == ("stay", 0)
 
 
 def test_names_that_try_to_break_out(slurm: Cluster, tmp_path: Path) -> None:
