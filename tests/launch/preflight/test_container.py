@@ -2,7 +2,7 @@
 
 import pytest
 
-from seatrial.launch.preflight.container import judge_image, judge_server
+from seatrial.launch.preflight.container import judge_image, judge_image_file, judge_server
 from seatrial.shell import Output
 from tests.launch.preflight.jobs import FAIL, PASS, SKIPPED, WARN, answer
 
@@ -38,3 +38,10 @@ def test_images(local: Output | None, remote: Output, verdict: object) -> None:
     finding = judge_image("x/y:1", local, remote)
     assert finding.verdict is verdict
     assert finding.remedy or verdict is PASS
+
+
+def test_files_that_enroot_made() -> None:
+    assert judge_image_file("/mnt/data/seatrial.sqsh", is_there=True).verdict is PASS
+    missing = judge_image_file("/mnt/data/seatrial.sqsh", is_there=False)
+    assert missing.verdict is FAIL
+    assert "enroot import --output /mnt/data/seatrial.sqsh" in missing.remedy

@@ -40,6 +40,14 @@ def judge_image(image: str, local: Output | None, remote: Output) -> Finding:
     return skipped(what, f"cannot be asked: {said}", "a wrong name shows as ErrImagePull")
 
 
+def judge_image_file(image: str, is_there: bool) -> Finding:
+    """An image that enroot made, which Slurm takes by its path."""
+    what = f"image {image}"
+    if is_there:
+        return passed(what, "is there")
+    return failed(what, "no such file", f"`enroot import --output {image} docker://NAME:TAG` makes it")
+
+
 def _said(answer: Output) -> str:
     lines = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
     return lines[-1] if lines else f"{answer.argv[0]} ended with {answer.returncode}"

@@ -68,6 +68,16 @@ def _check_slurm(job: Job, rendered: Rendered) -> Iterator[Finding]:
     if sinfo.ok:
         yield slurm.judge_script(_ask(slurm.TEST_ONLY, stdin=rendered.files[0][1]))
     yield from _check_venv(job)
+    if job.venv is None and job.image is not None:
+        yield _check_pyxis_image(job.image)
+
+
+def _check_pyxis_image(image: str) -> Finding:
+    """A file, or a name that enroot imports, in which # stands between registry and name."""
+    if image.startswith(("/", "./")):
+        return container.judge_image_file(image, Path(image).is_file())
+    name = image.removeprefix("docker://").replace("#", "/", 1)
+    return container.judge_image(image, None, _ask(container.remote_image(name)))
 
 
 def _check_kubernetes(job: Job, target: str, rendered: Rendered) -> Iterator[Finding]:
