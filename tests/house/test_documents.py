@@ -25,7 +25,7 @@ DOCUMENTS = sorted(
 )
 # Results speak of what was, so only their links must hold: the raw records that every number rests on.
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
-FOLDERS = ("src", "tests", "configs", "docs", "recipes", "results", "bench", "infra", ".ci", ".github")
+FOLDERS = ("src", "tests", "configs", "examples", "docs", "recipes", "results", "bench", "infra", ".ci", ".github")
 
 LINK = re.compile(r"\]\(([^)\s#]+)")
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
