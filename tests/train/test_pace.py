@@ -113,6 +113,7 @@ def test_a_run_says_what_is_expected_of_it(tmp_path: Path) -> None:
     train(settings)
     (event,) = [event for event in RunDir(settings.run.dir).read_events() if event["event"] == "expected"]
     assert (event["mfu"], event["slowness"], event["judged"]) == (0.64, [1.0], False)
+    assert event["tokens_per_s"] is None
 
 
 def test_an_acceptance_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
         heartbeat.phase("data")
         packs = plan_packs(settings, world)  # the same rows, in the same order, on every rank
         steps = packs.steps(settings.optimizer)
+        expected = expected_pace(settings, world)
         exactness = choose_exactness(settings, int(packs.lengths_N.max()))
         use_kernels(exactness)
         choice = choose_layout(settings, world, exactness)
@@ -80,7 +81,6 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
             refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
-            expected = expected_pace(settings, world)
             meter = open_meter(run, settings, training, packs, expected, steps, attempt) if world.is_first else None
             inputs = on_device(packs.of_steps(health.steps(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()

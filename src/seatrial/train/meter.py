@@ -149,10 +149,14 @@ class Meter:
         packs_per_gpu = -(-len(record.packs) // self._gpus)
         ideal_seconds = None if record.mfu is None else record.mfu * record.seconds / packs_per_gpu
         judged = says_something(ideal_seconds)
+        mfu = record.mfu if judged else None
         if not self._told_expectation:
             self._told_expectation = True
-            self._run.event("expected", mfu=self._expected.mfu, slowness=self._expected.slowness, judged=judged)
-        mfu = record.mfu if judged else None
+            # Both are in inverse proportion to the time that this step took, which therefore does not matter.
+            rate = record.tokens_per_s * self._expected.mfu / mfu if mfu and self._expected.mfu else None
+            self._run.event(
+                "expected", judged=judged, mfu=self._expected.mfu, tokens_per_s=rate, slowness=self._expected.slowness
+            )
         self._pace, alarms = judge_pace(
             self._pace, self._expected, seconds=record.seconds, mfu=mfu, rank_seconds=rank_seconds
         )

@@ -67,6 +67,14 @@ def test_the_kernel_that_computes_attention_decides_the_floor() -> None:
     assert judged(changed(slower=22276 / 20100)).verdict is Verdict.FAIL
 
 
+def test_a_healthy_node_is_told_in_one_line() -> None:
+    reason = judged(changed()).reason
+    assert reason == (
+        "8 rank(s) alone: 2.231e+04 to 2.231e+04 tokens/s each (llama-3.1-8b, fp8 base); "
+        "together 97.2% of alone, of which the slowest rank alone explains 0.0%"
+    )
+
+
 def test_a_contract_may_ask_for_more() -> None:
     own = Limit(
         name="training step on NVIDIA H200",

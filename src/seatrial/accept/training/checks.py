@@ -37,13 +37,14 @@ def judge_step_rate(facts: RateFacts, limits: Limits) -> Judgement:
             numbers.append(measurement(STEP_MFU, shares, "1", name_of(number, rank)))
     gpus = [(rank.gpu, [1 / s for s in rank.alone_seconds if s > 0]) for _, rank in sound if rank.gpu is not None]
     findings += judge_fleet("training step alone", gpus)
+    medians = [percentile(rank.alone_seconds, 50) for _, rank in sound]
+    passed = [f"{len(sound)} rank(s) alone: {_span(facts.workload, medians)}"]
     if len(facts.ranks) > 1:
         judged, shown = _judge_together(facts, limits)
         findings += judged
         numbers += shown
-    medians = [percentile(rank.alone_seconds, 50) for _, rank in sound]
-    passed = f"{len(sound)} rank(s) alone: {_span(facts.workload, medians)}"
-    return conclude(findings, numbers, when_passed=passed)
+        passed += [text for verdict, text in judged if verdict is Verdict.PASS]
+    return conclude(findings, numbers, when_passed="; ".join(passed))
 
 
 def _judge_alone(
