@@ -158,27 +158,67 @@ def test_an_elastic_pytorchjob_takes_a_lost_node_back(pods: Cluster, data: Path)
     assert not first.disrupted
 
 
-@pytest.mark.parametrize(
-    ("script", "ended", "result"),
-    [
-        ("exit 2", [2], "failed"),
-        ("exit 9", [9, 9, 9], "failed"),
-        ('test "$PET_NODE_RANK $PET_NNODES $PET_MASTER_ADDR" = "$JOB_COMPLETION_INDEX 1 tiny-0.tiny"', [0], "complete"),
-        ("""test "$0 $1" = 'a b $(HOME)' && getent hosts tiny-0.tiny""", [0], "complete"),
-        ('test "$SEATRIAL_NODE_NAME $(hostname)" = "this-machine tiny-0" && getent hosts $(hostname)', [0], "complete"),
-        ("touch ran && test $(pwd) = /mnt/data && mountpoint /dev/shm", [0], "complete"),
-    ],
-)
-def test_commands_and_how_they_end(
-    tmp_path: Path, script: str, ended: list[int], result: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run_command(folder: Path, control: str, script: str) -> tuple[str, list[int], str]:
+    """How a job of one pod ended, the codes of its pods, and their logs."""
+    arguments = ("sh", "-c", script, "a b", "$(HOME)")
+    job = tiny(verb="command", config=None, nodes=1, arguments=arguments, secrets=())
+    match control:
+        case "kubernetes":
+            rendered = render_kubernetes(job, None)
+            controlled = indexed_job(of_kind("Job", rendered))
+        case "pytorchjob":
+            rendered = render_pytorchjob(job, None)
+            controlled = pytorch_job(of_kind("PyTorchJob", rendered))
+        case _:
+            rendered = render_trainjob(job, None)
+            controlled = train_job(of_kind("TrainingRuntime", rendered), of_kind("TrainJob", rendered))
+    with cluster(folder) as pods:
+        pods.objects += objects(rendered)
+        run = Run(pods, controlled)
+        run.start()
+        return run.end(timeout_seconds=120), [code for _, code in run.ended], run.logs()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     need_namespaces()
     monkeypatch.setattr("tests.launch.controllers.BACKOFF_SECONDS", 0.0)
-    arguments = ("sh", "-c", script, "a b", "$(HOME)")
-    rendered = render_kubernetes(tiny(verb="command", config=None, nodes=1, arguments=arguments, secrets=()), None)
-    with cluster(tmp_path) as pods:
-        pods.objects += objects(rendered)
-        run = Run(pods, indexed_job(of_kind("Job", rendered)))
-        run.start()
-        assert run.end(timeout_seconds=60) == result, run.logs()
-    assert [code for _, code in run.ended] == ended, run.logs()
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    "script",
+    [
+        'test "$PET_NODE_RANK $PET_NNODES $PET_MASTER_ADDR" = "$JOB_COMPLETION_INDEX 1 tiny-0.tiny"',
+        """test "$0 $1" = 'a b $(HOME)' && getent hosts tiny-0.tiny""",
+        'test "$SEATRIAL_NODE_NAME $(hostname)" = "this-machine tiny-0" && getent hosts $(hostname)',
+        "touch ran && test $(pwd) = /mnt/data && mountpoint /dev/shm",
+    ],
+)
+def test_what_a_pod_sees(tmp_path: Path, script: str) -> None:
+    result, ended, logs = run_command(tmp_path, "kubernetes", script)
+    assert (result, ended) == ("complete", [0]), logs
+
+
+AGAIN = "test -e ran || { touch ran; exit %d; }"
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("control", "script", "ended", "result"),
+    [
+        ("kubernetes", "exit 2", [2], "failed"),
+        ("kubernetes", "exit 9", [9, 9, 9], "failed"),
+        ("kubernetes", AGAIN % 75, [75, 0], "complete"),
+        ("pytorchjob", "exit 2", [2], "failed"),
+        ("pytorchjob", AGAIN % 75, [138, 0], "complete"),
+        ("pytorchjob", AGAIN % 70, [138, 0], "complete"),
+        ("trainjob", "exit 78", [78], "failed"),
+        ("trainjob", "exit 9", [9, 9, 9], "failed"),
+        ("trainjob", AGAIN % 75, [75, 0], "complete"),
+    ],
+)
+def test_an_exit_code_decides(tmp_path: Path, control: str, script: str, ended: list[int], result: str) -> None:
+    """job.retries are 2; after 75 it is not counted."""
+    found, codes, logs = run_command(tmp_path, control, script)
+    assert (found, codes) == (result, ended), logs
