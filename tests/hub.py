@@ -65,12 +65,12 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hub() -> Iterator[str]:
+def hub(host: str = "127.0.0.1") -> Iterator[str]:
     """Its address, for HF_ENDPOINT."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server = ThreadingHTTPServer((host, 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://{host}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

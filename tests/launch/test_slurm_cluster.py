@@ -1,6 +1,7 @@
 """The rendered scripts on a real Slurm of four nodes."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from seatrial.launch.job import Job
 from seatrial.launch.slurm import render_slurm
 from seatrial.records import JsonObject, read_jsonl
 from seatrial.rundir import RunDir
+from tests.hub import REPOS, hub
 from tests.launch.requirements import lacking
 from tests.launch.slurm_cluster import Cluster, cluster, missing
 from tests.small import settings_for, write_config, write_model, write_rows
@@ -291,3 +293,43 @@ def test_the_command_line_follows_a_job(slurm: Cluster, tmp_path: Path, monkeypa
     refused = subprocess.run([*argv, "--submit", *state], capture_output=True, text=True, timeout=LONG_SECONDS)
     assert refused.returncode == 2
     assert "did you mean main?" in refused.stderr
+
+
+def test_all_that_would_go_wrong_is_said_at_once(slurm: Cluster, tmp_path: Path) -> None:
+    job = job_in(tmp_path, verb="command", arguments=("true",), nodes=9, time_limit_hours=10, secrets=("HF_TOKEN",))
+    (tmp_path / "job.yaml").write_text(json.dumps({"job": job.model_dump(mode="json")}))
+    slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=60")
+    try:
+        argv = [sys.executable, "-m", "seatrial", "launch", "slurm", str(tmp_path / "job.yaml"), "--check"]
+        environment = {name: value for name, value in slurm.environment.items() if name != "HF_TOKEN"}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=LONG_SECONDS)
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=INFINITE")
+    assert done.returncode == 2
+    for words in ("lets jobs run for 1 h", "has 4 nodes that are large enough", "HF_TOKEN: is not set", "--test-only"):
+        assert words in done.stderr
+    assert done.stderr.count("fix:") >= 4
+
+
+def test_what_is_staged_is_there_before_a_gpu_is_held(slurm: Cluster, tmp_path: Path) -> None:
+    with hub(f"{slurm.network}.254") as endpoint:
+        job = job_in(
+            tmp_path,
+            verb="command",
+            arguments=("true",),
+            stage=(("fetch", "sea/pilot", "--to", str(tmp_path / "pilot")),),
+            environment={
+                "HF_ENDPOINT": endpoint,
+                "HF_HOME": str(tmp_path / "cache"),
+                "HF_HUB_DISABLE_XET": "1",
+                "NO_PROXY": "*",
+            },
+        )
+        (tmp_path / "job.yaml").write_text(json.dumps({"job": job.model_dump(mode="json")}))
+        argv = [sys.executable, "-m", "seatrial", "launch", "slurm", str(tmp_path / "job.yaml"), "--stage", "--submit"]
+        argv += ["--state", str(tmp_path / "state")]
+        done = subprocess.run(argv, env=slurm.environment, capture_output=True, text=True, timeout=LONG_SECONDS)
+        assert done.returncode == 0, done.stderr
+        (number,) = re.findall(r"submitted trial-stage-1 as (\d+)", done.stderr)
+        assert until_ended(slurm, number)["ExitCode"] == "0:0"
+    assert (tmp_path / "pilot" / "model.safetensors").read_bytes() == REPOS["models/sea/pilot"]["model.safetensors"]
