@@ -34,6 +34,16 @@ def dns_search(job: Job) -> Object:
     return {"dnsConfig": {"searches": [f"{job.name}.{job.kubernetes.namespace}.svc.cluster.local"]}}
 
 
+def avoiding(nodes: Sequence[str]) -> Object:
+    """An affinity to all nodes but these. Such a field takes one name at a time, and all of them must hold."""
+    if not nodes:
+        return {}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    comment = {"requiredDuringSchedulingIgnoredDuringExecution": "nodes that failed acceptance"}
+    return {"nodeAffinity": commented(required, comment)}
+
+
 def success_policy(job: Job) -> Object:
     """A field of a Job. A command is every node's own; all else has ended when the first node has, and a pod that is
     lost after that would be started again to wait for nobody."""
@@ -140,13 +150,7 @@ def _security(job: Job) -> Object:
 
 
 def _scheduling(job: Job, excluded: Sequence[str]) -> Object:
-    affinity: Object = {}
-    if excluded:
-        term = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in excluded]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        affinity["nodeAffinity"] = commented(
-            required, {"requiredDuringSchedulingIgnoredDuringExecution": "nodes that failed acceptance"}
-        )
+    affinity = avoiding(excluded)
     selector = {"labelSelector": {"matchLabels": labels(job)}}
     if job.nodes > 1:
         apart = [{**selector, "topologyKey": "kubernetes.io/hostname"}]

@@ -12,7 +12,7 @@ from seatrial.launch.environment import environment
 from seatrial.launch.job import Job, Mount, Rendered, node_command
 from seatrial.launch.manifest import Object, as_yaml, block, commented
 from seatrial.launch.node import RETRY_CODE
-from seatrial.launch.pod import PORT
+from seatrial.launch.pod import PORT, avoiding
 from seatrial.launch.volumes import claim_name
 
 _NODE = f"""\
@@ -44,22 +44,23 @@ def render_skypilot(job: Job, config_text: str | None, excluded: tuple[str, ...]
             f"job.acceptance excludes {', '.join(excluded)}, and on {job.skypilot.infra} SkyPilot takes any "
             "machines there are: leave it out"
         )
-    task = f"{job.name}.yaml"
+    file = f"{job.name}.yaml"
+    what = f"{job.nodes} x {job.gpus_per_node} GPUs" if job.gpus_per_node else f"{job.nodes} x no GPU"
+    task = as_yaml([_task(job, config_text, excluded)], heading=f"{job.name}: seatrial {job.verb} on {what}")
     volumes = [
         (f"{job.name}-{claim_name(mount)}.yaml", _volume(job, at))
         for at, mount in enumerate(job.mounts)
         if _is_made(mount)
     ]
     given = [word for name in job.secrets for word in ("--secret", name)]
-    heading = f"{job.name}: seatrial {job.verb} on {job.nodes} x {job.gpus_per_node} GPUs"
     return Rendered(
         files=(
-            (task, as_yaml([_task(job, config_text, excluded)], heading=heading)),
-            *((file, as_yaml([volume], heading="A volume that jobs share")) for file, volume in volumes),
+            (file, task),
+            *((name, as_yaml([volume], heading="A volume that jobs share")) for name, volume in volumes),
         ),
         submit=(
-            *(("sky", "volumes", "apply", "--yes", file) for file, _ in volumes),
-            ("sky", "jobs", "launch", "--yes", "--detach-run", "--name", job.name, *given, task),
+            *(("sky", "volumes", "apply", "--yes", name) for name, _ in volumes),
+            ("sky", "jobs", "launch", "--yes", "--detach-run", "--name", job.name, *given, file),
         ),
     )
 
@@ -110,9 +111,7 @@ def _kubernetes(job: Job, excluded: tuple[str, ...]) -> Object:
     if settings.image_pull_secret is not None:
         spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
     if excluded:
-        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in excluded]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}}
-        spec["affinity"] = {"nodeAffinity": required}
+        spec["affinity"] = avoiding(excluded)
     return {
         **({"kueue": {"local_queue_name": settings.queue}} if settings.queue is not None else {}),
         **({"remote_identity": settings.service_account} if settings.service_account is not None else {}),
