@@ -73,6 +73,7 @@ def test_curves_matrices_and_bars_are_drawn(acceptance: Acceptance) -> None:
         "gpu.memory_bandwidth",
         "gpu.gemm_bf16",
         "gpu.gemm_fp8",
+        "training.rate",
     ]
     assert "floor to expected" in drawn["collectives.nccl: bandwidth by message size, 8 ranks"]
     assert ">n2<" in drawn["Exchange of each pair of nodes"] and ">40.5<" in drawn["Exchange of each pair of nodes"]

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from seatrial.acceptance import read_acceptance
 from seatrial.dist.checkpoint.manifest import first_difference
 from seatrial.dist.parallel import whole
 from seatrial.dist.plan import Choice
@@ -91,6 +92,8 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
             )
     elif not run.settings.is_file() and (others := [path.name for path in run.path.iterdir() if path.name != ".lock"]):
         raise UsageError(f"{run.path} is not empty and holds no run ({others[0]}); choose another run.dir")
+    if settings.run.acceptance is not None:
+        read_acceptance(settings.run.acceptance)  # refused now, not when the model is loaded
     run.prepare()
     _refuse_standstill(run, settings)
     run.stop_file.unlink(missing_ok=True)

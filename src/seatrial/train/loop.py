@@ -21,7 +21,6 @@ from seatrial.train.lifecycle import NO_TIME, end_with, open_run, tell_beginning
 from seatrial.train.meter import open_meter
 from seatrial.train.optimizer import learning_rate, training_state
 from seatrial.train.origin import start_from
-from seatrial.train.pace import expected_pace
 from seatrial.train.packs import plan_packs
 from seatrial.train.recover import recover
 from seatrial.train.saving import adapter_file, identity
@@ -51,7 +50,6 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
         heartbeat.phase("data")
         packs = plan_packs(settings, world)  # the same rows, in the same order, on every rank
         steps = packs.steps(settings.optimizer)
-        expected = expected_pace(settings, world)
         exactness = choose_exactness(settings, int(packs.lengths_N.max()))
         use_kernels(exactness)
         choice = choose_layout(settings, world, exactness)
@@ -81,7 +79,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
             refuse_leaking_attention(training, settings, packs.data, packs.pad_id)
             training = make_fast(training, settings, choice.layout)
             prepare_kernels(training, settings, packs)
-            meter = open_meter(run, settings, training, packs, expected, steps, attempt) if world.is_first else None
+            meter = open_meter(run, settings, training, packs, steps=steps, attempt=attempt)
             inputs = on_device(packs.of_steps(health.steps(first, steps)), world.device)
             unread: deque[QueuedStep] = deque()
             done, stopping, own_seconds = first, False, 0.0

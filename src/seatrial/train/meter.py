@@ -17,7 +17,7 @@ from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
 from seatrial.train.ceiling import gemm_ceilings
 from seatrial.train.flops import FlopCost, flop_cost
-from seatrial.train.pace import Expected, Pace, judge_pace, says_something
+from seatrial.train.pace import Expected, Pace, expected_pace, judge_pace, says_something
 from seatrial.train.packs import RankPacks
 from seatrial.train.step import StepReport, Training
 
@@ -176,15 +176,12 @@ class Meter:
 
 
 def open_meter(
-    run: RunDir,
-    settings: TrainSettings,
-    training: Training,
-    packs: RankPacks,
-    expected: Expected | None,
-    steps: int,
-    attempt: int,
-) -> Meter:
-    """The meter of a run, after measuring what this GPU sustains. Rank 0 only."""
+    run: RunDir, settings: TrainSettings, training: Training, packs: RankPacks, *, steps: int, attempt: int
+) -> Meter | None:
+    """The meter of a run, after measuring what this GPU sustains; None on all ranks but the first. Collective."""
+    expected = expected_pace(settings, training.world)
+    if not training.world.is_first:
+        return None
     ceilings = gemm_ceilings(run, training.world.device)
     in_fp8 = settings.model.base == "fp8" and ceilings is not None and "fp8" in ceilings
     return Meter(

@@ -159,7 +159,7 @@ def slow_disk(scratch: Path) -> Caught:
 
 
 def delayed_rank(scratch: Path) -> Caught:
-    judgement = play_ranks(scratch, {"node": 2, "delay_seconds": 0.04})
+    judgement = play_ranks(scratch, {"node": 2, "delay_seconds": 0.1})
     return caught("delayed rank", judgement, PROCESS, "rank 2, rail 0", innocent=("rank 0,", "rank 1,", "rank 3,"))
 
 
