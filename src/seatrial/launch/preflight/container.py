@@ -1,5 +1,6 @@
 """The image of a job: whether Docker has it, or its registry gives it to us."""
 
+from seatrial.launch.preflight.answer import last_line
 from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed, skipped
 from seatrial.shell import Output
 
@@ -19,7 +20,7 @@ def judge_server(answer: Output) -> Finding:
     if answer.ok:
         return passed("docker", f"answers, {answer.stdout.strip()}")
     remedy = "start its daemon (`systemctl start docker`), or let this user talk to it (group docker)"
-    return failed("docker", _said(answer), "install Docker" if answer.returncode is None else remedy)
+    return failed("docker", last_line(answer), "install Docker" if answer.returncode is None else remedy)
 
 
 def judge_image(image: str, local: Output | None, remote: Output) -> Finding:
@@ -30,8 +31,8 @@ def judge_image(image: str, local: Output | None, remote: Output) -> Finding:
     if remote.ok:
         return passed(what, "its registry has it")
     if remote.returncode is None:
-        return skipped(what, f"cannot be asked: {_said(remote)}", "a wrong name shows as ErrImagePull")
-    said = _said(remote)
+        return skipped(what, f"cannot be asked: {last_line(remote)}", "a wrong name shows as ErrImagePull")
+    said = last_line(remote)
     if "manifest unknown" in said or "no such manifest" in said:
         return failed(what, "its registry has no such tag", "push it, or correct job.image")
     if "denied" in said or "unauthorized" in said:
@@ -46,8 +47,3 @@ def judge_image_file(image: str, is_there: bool) -> Finding:
     if is_there:
         return passed(what, "is there")
     return failed(what, "no such file", f"`enroot import --output {image} docker://NAME:TAG` makes it")
-
-
-def _said(answer: Output) -> str:
-    lines = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else f"{answer.argv[0]} ended with {answer.returncode}"

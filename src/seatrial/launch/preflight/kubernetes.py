@@ -7,6 +7,7 @@ from typing import Any
 
 from seatrial.launch.job import Job
 from seatrial.launch.kubectl import kubectl
+from seatrial.launch.preflight.answer import last_line
 from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed, skipped
 from seatrial.launch.volumes import claim_name
 from seatrial.shell import Output
@@ -63,7 +64,7 @@ def judge_server(answer: Output) -> Finding:
     if answer.ok:
         version = json.loads(answer.stdout).get("serverVersion", {}).get("gitVersion", "of no known version")
         return passed("kubernetes", f"answers, {version}")
-    said = _said(answer)
+    said = last_line(answer)
     if answer.returncode is None:
         return failed("kubernetes", said, "install kubectl, or render with --dry-run")
     if "does not exist" in said:
@@ -242,14 +243,14 @@ def _judge_presence(what: str, answer: Output) -> Finding:
         return passed(what, f"{answer.stdout.strip()} is there")
     if "NotFound" in answer.stderr or "doesn't have a resource type" in answer.stderr:
         words = answer.argv[answer.argv.index("get") + 1]
-        return failed(what, _said(answer), f"`kubectl get {words} -A` lists what there is; correct job.kubernetes")
+        return failed(what, last_line(answer), f"`kubectl get {words} -A` lists what there is; correct job.kubernetes")
     return _unasked(what, answer)
 
 
 def judge_dry_run(answer: Output) -> Finding:
     if answer.ok:
         return passed("kubectl create --dry-run=server", f"{len(answer.stdout.splitlines())} objects are accepted")
-    said = _said(answer)
+    said = last_line(answer)
     remedy = "`kubectl explain` knows the fields"
     if "already exists" in said:
         remedy = "a job of this name is there: stop it, or choose another job.name"
@@ -259,10 +260,4 @@ def judge_dry_run(answer: Output) -> Finding:
 
 
 def _unasked(what: str, answer: Output) -> Finding:
-    return skipped(what, f"cannot be asked: {_said(answer)}")
-
-
-def _said(answer: Output) -> str:
-    """kubectl's last line, which is its error; warnings and the client's own log come before it."""
-    lines = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ") if lines else f"{answer.argv[0]} ended with {answer.returncode}"
+    return skipped(what, f"cannot be asked: {last_line(answer)}")

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 
 from seatrial.launch.job import Job
+from seatrial.launch.preflight.answer import last_line, plain
 from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed, skipped
 from seatrial.shell import Output
 
 VERSION = ("sky", "--version")
 VOLUMES = ("sky", "volumes", "ls")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NAMES = {"k8s": "kubernetes"}
 ANSWER_SECONDS = 180.0
 """SkyPilot starts a server of its own before it answers for the first time: a minute on two busy cores."""
@@ -28,17 +28,17 @@ def _cloud(job: Job) -> str:
 def judge_version(answer: Output) -> Finding:
     if answer.ok:
         return passed("sky", answer.stdout.strip())
-    return failed("sky", _last_line(answer), "pip install 'skypilot[kubernetes]' beside seatrial, or use --dry-run")
+    return failed("sky", last_line(answer), "pip install 'skypilot[kubernetes]' beside seatrial, or use --dry-run")
 
 
 def judge_check(job: Job, answer: Output) -> Finding:
     """The answer has a line such as ``  Kubernetes: enabled [compute]``, and below it each context's, or the reason."""
     what = f"sky check {_cloud(job)}"
     remedy = f"`{' '.join(check(job))} --verbose` says what is missing"
-    text = _COLOUR.sub("", answer.stdout)
+    text = plain(answer.stdout)
     line = re.search(rf"^  {re.escape(_cloud(job))}: (.*)\n", text, re.MULTILINE | re.IGNORECASE)
     if line is None:
-        return failed(what, _last_line(answer), "`sky check` lists what SkyPilot can use; set job.skypilot.infra")
+        return failed(what, last_line(answer), "`sky check` lists what SkyPilot can use; set job.skypilot.infra")
     state, below = line[1], text[line.end() :]
     context = job.skypilot.infra.partition("/")[2]
     if context and _cloud(job) == "kubernetes":
@@ -58,9 +58,9 @@ def judge_check(job: Job, answer: Output) -> Finding:
 def judge_volumes(job: Job, answer: Output) -> Iterator[Finding]:
     """The first column of the answer holds the names of volumes."""
     if not answer.ok:
-        yield skipped("volumes", f"cannot be asked: {_last_line(answer)}")
+        yield skipped("volumes", f"cannot be asked: {last_line(answer)}")
         return
-    names = {line.split()[0] for line in _COLOUR.sub("", answer.stdout).splitlines() if line.strip()}
+    names = {line.split()[0] for line in plain(answer.stdout).splitlines() if line.strip()}
     for mount in job.mounts:
         if mount.kind == "scratch" or mount.source is None or "://" in mount.source:  # a bucket is no volume
             continue
@@ -70,8 +70,3 @@ def judge_volumes(job: Job, answer: Output) -> Iterator[Finding]:
         else:
             remedy = "`sky volumes ls` lists them, `sky volumes apply` makes one; correct the mount's source"
             yield failed(what, f"no volume {mount.source}", remedy)
-
-
-def _last_line(answer: Output) -> str:
-    lines = [line.strip() for line in _COLOUR.sub("", answer.stderr or answer.stdout).splitlines() if line.strip()]
-    return lines[-1] if lines else f"{answer.argv[0]} ended with {answer.returncode}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from seatrial.launch.job import Job
+from seatrial.launch.preflight.answer import last_line
 from seatrial.launch.preflight.finding import Finding, doubtful, failed, passed
 from seatrial.shell import Output
 
@@ -71,7 +72,7 @@ def _hours(limit: str) -> float | None:
 def judge_partition(job: Job, sinfo: Output) -> Iterator[Finding]:
     if not sinfo.ok:
         remedy = "log in where `sinfo` works, usually the cluster's login node, or render with --dry-run"
-        yield failed("slurm", _last_line(sinfo), remedy)
+        yield failed("slurm", last_line(sinfo), remedy)
         return
     kinds = read_sinfo(sinfo.stdout)
     name = job.slurm.partition
@@ -124,15 +125,8 @@ def _too_small(job: Job, kind: NodeKind) -> bool:
 
 def judge_script(answer: Output) -> Finding:
     """``answer``: to :data:`TEST_ONLY`, of the script that would be submitted."""
-    said = _last_line(answer).removeprefix("sbatch: ")
+    said = last_line(answer).removeprefix("sbatch: ")
     if answer.ok:
         return passed("sbatch --test-only", said)
     remedy = "`sinfo`, `sacctmgr show associations user=$USER` and `scontrol show config` say what there is"
     return failed("sbatch --test-only", said, remedy)
-
-
-def _last_line(answer: Output) -> str:
-    """What Slurm's programs say last is why they gave up."""
-    lines = [line.strip() for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("Try ")]
-    return lines[-1] if lines else f"{answer.argv[0]} ended with {answer.returncode}"
