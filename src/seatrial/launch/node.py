@@ -258,9 +258,8 @@ def _run_once(work: Work, stop: StopRequest) -> int:
 
 def _plain_code(ended: int, *, asked: bool) -> int:
     """Of a program that does not tell by a file how it ended, by the custom of shells where a signal ended it."""
-    if asked and -ended in SIGNALS:
-        return Preempted.exit_code
-    return ended if ended >= 0 else 128 - ended
+    code = ended if ended >= 0 else 128 - ended
+    return Preempted.exit_code if asked and code - 128 in SIGNALS else code
 
 
 def _true_code(run: RunDir, ended: int, before: JsonObject | None, *, asked: bool) -> int:
