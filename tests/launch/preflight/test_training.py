@@ -46,7 +46,7 @@ def look(
     sections |= settings or {}
     config = share / "train.yaml"
     config.write_text(str(sections))  # Python's literals are YAML
-    given = {"workdir": share, "mounts": [{"path": share}], "venv": "/venv", "grace_seconds": 120, **fields}
+    given = {"workdir": share, "mounts": [{"path": share}], "venv": "/venv", **fields}
     return {found.what.split()[0]: found for found in check_training(job(**given), target, config)}
 
 
@@ -65,6 +65,10 @@ def test_wrong_settings_are_said_as_train_says_them(share: Path) -> None:
     assert list(found) == ["settings"]
 
 
+def test_a_drill_makes_run_directories_of_its_own(share: Path) -> None:
+    assert set(look(share, verb="drill", run_dir="runs")) == {"settings", "model", "data"}
+
+
 def test_overrides_count(share: Path) -> None:
     assert look(share, arguments=["data.length=banana"])["settings"].verdict is FAIL
     assert look(share, arguments=["--fresh", "optimizer.steps=3"])["settings"].verdict is PASS
@@ -79,7 +83,6 @@ def test_overrides_count(share: Path) -> None:
         ({"data": {"train": "rows", "length": 30, "over_long": "raise"}}, "data", FAIL, "over_long is raise"),
         ({"data": {"train": "rows", "template": "nosuch"}}, "template", FAIL, "nosuch"),
         ({"model": {"path": "./nomodel"}}, "model", FAIL, "has no config.json"),
-        ({"run": {"dir": "run", "grace_seconds": 300}}, "grace", WARN, "is more than job.grace_seconds 120"),
         ({"checkpoint": {"dir": "s3://bucket/run"}}, "free", SKIPPED, "s3://bucket/run"),
     ],
 )

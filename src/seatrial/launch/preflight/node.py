@@ -17,7 +17,7 @@ from typing import Literal
 
 from seatrial.errors import SeatrialError
 from seatrial.hardware import GIB, gpu_names
-from seatrial.launch.job import CONFIG_VERBS, Job
+from seatrial.launch.job import Job
 from seatrial.launch.preflight.finding import Finding, doubtful, failed, failures, passed
 from seatrial.records import Frozen
 
@@ -53,7 +53,7 @@ class Needs(Frozen):
         return cls(
             gpus=job.gpus_per_node if job.verb != "accept" else 0,
             mounts=tuple(NeededMount(path=Path(mount.path), kind=mount.kind) for mount in job.mounts),
-            run_dir=Path(job.workdir, job.run_dir) if job.run_dir is not None and job.verb in CONFIG_VERBS else None,
+            run_dir=Path(job.workdir, job.run_dir) if job.run_dir is not None and job.verb == "train" else None,
             shm_gib=job.shm_gib if job.venv is None else None,
         )
 

@@ -41,8 +41,9 @@ def check_training(job: Job, target: str, config: Path) -> tuple[Finding, ...]:
     Args:
         config: ``job.config``, where it lies on this machine.
     """
+    # A drill takes no overrides, and makes run directories of its own.
     overrides = [word for word in job.arguments if "=" in word and not word.startswith("-")]
-    if job.run_dir is not None:
+    if job.run_dir is not None and job.verb == "train":
         overrides.append(f"run.dir={job.run_dir}")
     try:
         settings = load_settings(config, overrides, TrainSettings)
@@ -51,17 +52,10 @@ def check_training(job: Job, target: str, config: Path) -> tuple[Finding, ...]:
     model = _check_model(job, target, settings)
     return (
         passed("settings", f"{config} is valid"),
-        *_check_grace(job, settings),
         *model.findings,
         *_check_data(job, target, settings, model.folder),
-        *_check_run_dir(job, target, settings, model.folder),
+        *(_check_run_dir(job, target, settings, model.folder) if job.verb == "train" else ()),
     )
-
-
-def _check_grace(job: Job, settings: TrainSettings) -> Iterator[Finding]:
-    if settings.run.grace_seconds > job.grace_seconds:
-        reason = f"run.grace_seconds {settings.run.grace_seconds} is more than job.grace_seconds {job.grace_seconds}"
-        yield doubtful("grace", f"{reason}: a save may be begun that is killed", "make job.grace_seconds the larger")
 
 
 def _check_model(job: Job, target: str, settings: TrainSettings) -> Model:
