@@ -37,8 +37,9 @@ def main(arguments: list[str]) -> None:
         _bear_witness(order)
     trigger = Trigger(order, rank, os.getpid())
     if trigger.injection is not None:
-        watch_heartbeat(trigger)
-        watch_trainer(trigger)
+        if trigger.injection.on != "writer":  # the trainer says that it saves, too
+            watch_heartbeat(trigger)
+            watch_trainer(trigger)
         redirect_writer(file, rank)
 
     sys.argv = ["seatrial", verb, *rest]

@@ -56,6 +56,16 @@ def test_a_node_that_knows_the_cause_is_believed_at_once(tmp_path: Path) -> None
     assert ending.at == LOST.at, "it happened before we saw what became of it"
 
 
+def test_a_stall_that_another_node_found_first_is_a_stall(tmp_path: Path) -> None:
+    """With its ranks' views, which have been ended by then, ours would be all that wait."""
+    ended = view(1, state="")
+    tell(tmp_path, 1, report(1, finding="all 2 ranks wait", what="stall", views=(ended,)))
+    ours = Gossip(tmp_path, 0, 2, generation=OURS, host="node-0")
+    ours.exchange([view(0)])
+    assert ours.concluded is not None
+    assert (ours.concluded.event, ours.concluded.finding.reason) == ("stall", "all 2 ranks wait")
+
+
 def test_what_happened_to_our_own_needs_no_other_word(tmp_path: Path) -> None:
     began = time.monotonic()
     own = Ending("fault", "killed", Finding("rank 0 was killed"), 2.0)

@@ -41,7 +41,8 @@ class Gossip:
         if report is None:
             return None
         culprits = tuple(view for view in report.views if view.rank in report.ranks)
-        return Ending("fault", report.what, Finding(report.finding, culprits), FAREWELL_SECONDS, report.exit_code)
+        event = "stall" if report.what == "stall" else "fault"
+        return Ending(event, report.what, Finding(report.finding, culprits), FAREWELL_SECONDS, report.exit_code)
 
     def is_first_heard(self) -> bool:
         """Whether all nodes before this one are silent, and left nothing to say: one node writes for all."""

@@ -149,6 +149,8 @@ def _reason_to_end(
     seen = _with_stacks(local, local.views(local.beats(), since=began))
     if watched.nodes > 1:
         gossip.exchange(seen)
+        if gossip.concluded is not None:  # sooner than we: its ranks are ended, and wait no more
+            return gossip.concluded
     finding = find_stall([*seen, *gossip.views], median, watched.hang_seconds)
     return Ending("stall", "stall", finding, 0.0) if finding is not None else None
 
