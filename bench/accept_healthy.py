@@ -30,7 +30,7 @@ def one_run(budget_seconds: float) -> dict[str, Any]:
         start = time.monotonic()
         accepted = runner.accept(Path(scratch) / "ladder", budget_seconds=budget_seconds)
         ladder_seconds = time.monotonic() - start
-        played = play_ranks(Path(scratch), None)
+        played = play_ranks(Path(scratch))
         verdicts = {result.check: (result.verdict, result.reason) for result in accepted.checks}
         verdicts["tournament"] = (played.verdict, played.reason)
         return {

@@ -158,22 +158,24 @@ def slow_disk(scratch: Path) -> Caught:
     return caught("slow disk", judgement, PROCESS, str(scratch), "durable sequential write")
 
 
-def delayed_rank(scratch: Path) -> Caught:
-    judgement = play_ranks(scratch, {"node": 2, "delay_seconds": 0.1})
-    return caught("delayed rank", judgement, PROCESS, "rank 2, rail 0", innocent=("rank 0,", "rank 1,", "rank 3,"))
+LATE, WRONG = 2, 1
 
 
-def wrong_result_bit(scratch: Path) -> Caught:
-    judgement = play_ranks(scratch, {"node": 1, "flip": 4321})
-    others = ("rank 0:", "rank 2:", "rank 3:")
-    return caught("wrong result bit", judgement, PROCESS, "rank 1: its sums are wrong", innocent=others)
+def delayed_rank(played: Judgement) -> Caught:
+    others = tuple(f"rank {rank}," for rank in range(RANKS) if rank != LATE)
+    return caught("delayed rank", played, PROCESS, f"rank {LATE}, rail 0", innocent=others)
+
+
+def wrong_result_bit(played: Judgement) -> Caught:
+    others = tuple(f"rank {rank}: its sums" for rank in range(RANKS) if rank != WRONG)
+    return caught("wrong result bit", played, PROCESS, f"rank {WRONG}: its sums are wrong", innocent=others)
 
 
 RANKS = 4
 
 
-def play_ranks(scratch: Path, sabotage: JsonObject | None) -> Judgement:
-    """A tournament of ranks on this machine, as if each were a node."""
+def play_ranks(scratch: Path, sabotage: Sequence[JsonObject] = ()) -> Judgement:
+    """A tournament of ranks on this machine, as if each were a node; of some, the exchange is sabotaged."""
     port = free_port()
     board = Board.at("127.0.0.1", port, host=True, prefix="play")
     interface = member.loopback_interface()
@@ -184,7 +186,7 @@ def play_ranks(scratch: Path, sabotage: JsonObject | None) -> Judgement:
         for node in range(RANKS)
     ]
     module = "seatrial.accept.selftest.saboteur" if sabotage else "seatrial.accept.cluster.member"
-    with _environment(SEATRIAL_SABOTAGE=json.dumps(sabotage)), ExitStack() as stack:
+    with _environment(SEATRIAL_SABOTAGE=json.dumps(list(sabotage))), ExitStack() as stack:
         for seat in seats:
             stack.enter_context(Crew([seat], scratch / "ranks.log", module))
         # The first order waits until everybody has started.
@@ -310,9 +312,14 @@ def _kill_in_the_middle(leader: "subprocess.Popen[bytes]", facts: Path) -> None:
 
 
 def dead_node(nodes: NodesRun) -> Caught:
+    """And those that are left play on, and none of them is blamed."""
     others = tuple(f"node {node} is missing" for node in range(NODES) if node != DEAD)
     judgement = nodes.of("cluster.presence")
-    return caught("dead node", judgement, PROCESS, f"node {DEAD} is missing: last heartbeat", innocent=others)
+    found = caught("dead node", judgement, PROCESS, f"node {DEAD} is missing: last heartbeat", innocent=others)
+    left = nodes.of("cluster.blame")
+    if left.verdict is Verdict.PASS:
+        return found
+    return found.model_copy(update={"blamed_right": False, "said": f"{found.said}; and then: {left.reason}"})
 
 
 def skewed_clock(nodes: NodesRun) -> Caught:
@@ -330,8 +337,6 @@ CATALOGUE = (
     Fault("small /dev/shm", small_shm),
     Fault("full disk", full_disk),
     Fault("slow disk", slow_disk),
-    Fault("delayed rank", delayed_rank),
-    Fault("wrong result bit", wrong_result_bit),
     Fault("flipped bit in training", flipped_bit_in_training),
 )
 NAMESPACED = ("small /dev/shm", "full disk", "cut link")
@@ -348,6 +353,10 @@ def self_test() -> Iterator[Caught]:
             scratch = Path(directory) / str(number)
             scratch.mkdir()
             yield _timed(time.monotonic(), fault.inject(scratch))
+        start = time.monotonic()
+        played = play_ranks(Path(directory), [{"node": LATE, "delay_seconds": 0.1}, {"node": WRONG, "flip": 4321}])
+        yield _timed(start, delayed_rank(played))
+        yield _timed(start, wrong_result_bit(played))
         start = time.monotonic()
         cut = beside.submit(lambda: _timed(start, cut_link(Path(directory))))
         nodes = run_nodes(Path(directory))

@@ -1,6 +1,7 @@
 """A rank that misbehaves: ``python -m seatrial.accept.selftest.saboteur SEAT``, with the sabotage in the environment.
 
-``SEATRIAL_SABOTAGE`` is JSON: ``node``, and ``delay_seconds`` before each exchange or ``flip``, a bit of its result.
+``SEATRIAL_SABOTAGE`` is a list in JSON: ``node``, and ``delay_seconds`` before each exchange or ``flip``, a bit of its
+result.
 """
 
 import json
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    sabotage = json.loads(os.environ["SEATRIAL_SABOTAGE"])
+    planned = json.loads(os.environ["SEATRIAL_SABOTAGE"])
     honest = member.exchange
 
     def exchange(seat: member.Seat, whole_N: "torch.Tensor") -> None:
         import torch
 
-        ours = seat.node == sabotage["node"]
-        if ours and "delay_seconds" in sabotage:
-            time.sleep(sabotage["delay_seconds"])
+        ours = [sabotage for sabotage in planned if sabotage["node"] == seat.node]
+        time.sleep(sum(sabotage.get("delay_seconds", 0.0) for sabotage in ours))
         honest(seat, whole_N)
-        if ours and "flip" in sabotage:
-            whole_N.view(torch.int32)[sabotage["flip"]] ^= 1
+        for sabotage in ours:
+            if "flip" in sabotage:
+                whole_N.view(torch.int32)[sabotage["flip"]] ^= 1
 
     member.exchange = exchange
     member.main()
