@@ -10,7 +10,7 @@ from seatrial.errors import UsageError
 from seatrial.launch import control
 from seatrial.launch.kubernetes import render_kubernetes
 from seatrial.launch.ledger import Launched, find, launched_jobs, write
-from seatrial.launch.plan import TARGETS
+from seatrial.launch.plan import TARGETS, Plan
 from seatrial.launch.submit import unpack
 from tests.launch.jobs import training
 
@@ -44,6 +44,17 @@ def test_kubernetes_is_asked_in_the_job_s_own_place(target: str) -> None:
 def test_slurm_s_number_is_what_sbatch_printed() -> None:
     assert control.handle("slurm", "a", "4711;cluster\n") == "4711"
     assert control.handle("kubernetes", "a", "job.batch/a created\n") == "a"
+
+
+def test_an_array_has_many_logs_and_a_folder_of_results() -> None:
+    job = training(3, verb="accept", config=None, run_dir=None, arguments=(), slurm={"nodewise": True})
+    array = launched("slurm", number="7", job=job)
+    assert control.logs(array, follow=False)[-3:] == tuple(
+        f"/mnt/data/work/llama-lora-7_{task}.out" for task in range(3)
+    )
+    plan = Plan(job=job, folder=Path(), config_text=None, excluded=(), results=PurePosixPath("/x"))
+    assert control.results("slurm", plan, "7") == PurePosixPath("/mnt/data/work/.seatrial/llama-lora-7")
+    assert control.results("kubernetes", plan, "7") == PurePosixPath("/x")
 
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target not in ("skypilot", "torchrun")])

@@ -1,12 +1,14 @@
 """What a target's own program is told about a job that was sent: command lines, and nothing is run here."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from seatrial.errors import UsageError
+from seatrial.launch.bash import FOLDER
 from seatrial.launch.job import Job
 from seatrial.launch.kubectl import kubectl
 from seatrial.launch.ledger import Launched
+from seatrial.launch.plan import Plan
 from seatrial.launch.volumes import labels
 
 KINDS = {"kubernetes": "job", "pytorchjob": "pytorchjob", "trainjob": "trainjob"}
@@ -30,6 +32,13 @@ def handle(target: str, name: str, submitted: str) -> str:
     return submitted.strip().splitlines()[-1].partition(";")[0] if target == "slurm" else name
 
 
+def results(target: str, plan: Plan, number: str) -> PurePosixPath | None:
+    """Where the job leaves what is worth fetching: an array of acceptances in its own folder."""
+    if target == "slurm" and plan.job.slurm.nodewise:
+        return plan.job.workdir / FOLDER / f"{plan.job.name}-{number}"
+    return plan.results
+
+
 def status(launched: Launched) -> Commands:
     match launched.target:
         case "slurm":
@@ -51,9 +60,9 @@ def status(launched: Launched) -> Commands:
 def logs(launched: Launched, *, follow: bool) -> tuple[str, ...]:
     match launched.target:
         case "slurm":
-            return _tail(Path(launched.job.workdir, f"{launched.name}-{launched.number}.out"), follow=follow)
+            return _tail(_slurm_logs(launched), follow=follow)
         case "torchrun":
-            return _tail(launched.folder / "node-0.log", follow=follow)
+            return _tail([launched.folder / "node-0.log"], follow=follow)
         case "skypilot":
             return ("sky", "jobs", "logs", "--name", launched.name, "--follow" if follow else "--no-follow")
         case "docker":
@@ -154,5 +163,10 @@ def _selector(launched: Launched) -> str:
     return ",".join(f"{name}={value}" for name, value in labels(launched.job).items())
 
 
-def _tail(file: Path, *, follow: bool) -> tuple[str, ...]:
-    return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), str(file))
+def _slurm_logs(launched: Launched) -> list[Path]:
+    tasks = [f"_{task}" for task in range(launched.job.nodes)] if launched.job.slurm.nodewise else [""]
+    return [Path(launched.job.workdir, f"{launched.name}-{launched.number}{task}.out") for task in tasks]
+
+
+def _tail(files: Sequence[Path], *, follow: bool) -> tuple[str, ...]:
+    return ("tail", "--lines=+1", *(["--follow=name", "--retry"] if follow else []), *(str(file) for file in files))

@@ -57,11 +57,15 @@ def submit(target: str, plan: Plan, rendered: Rendered, state: Path, say: Callab
         raise UsageError(f"job.secrets: {missing[0]} is not set here; export {missing[0]}=..., and submit again")
 
     def note(number: str) -> None:
-        results = plan.results
         write(
             state,
             Launched(
-                target=target, number=number, job=plan.job, folder=folder.resolve(), results=results, time=time.time()
+                target=target,
+                number=number,
+                job=plan.job,
+                folder=folder.resolve(),
+                results=control.results(target, plan, number),
+                time=time.time(),
             ),
         )
 
