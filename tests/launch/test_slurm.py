@@ -1,5 +1,6 @@
 """Batch scripts as text: what is asked of Slurm, and what is refused."""
 
+import shlex
 import subprocess
 from typing import Any
 
@@ -72,3 +73,21 @@ def test_settings_become_lines(changes: dict[str, Any], line: str) -> None:
 def test_what_slurm_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         script(**changes)
+
+
+@pytest.mark.parametrize(
+    ("image", "taken"),
+    [
+        ("ghcr.io/team/seatrial:0.1", "ghcr.io#team/seatrial:0.1"),
+        ("localhost:5000/seatrial", "localhost:5000#seatrial"),
+        ("docker://nvcr.io/nvidia/pytorch:25.06-py3", "nvcr.io#nvidia/pytorch:25.06-py3"),
+        ("nvcr.io#nvidia/pytorch:25.06-py3", "nvcr.io#nvidia/pytorch:25.06-py3"),
+        ("team/seatrial:0.1", "team/seatrial:0.1"),
+        ("ubuntu", "ubuntu"),
+        ("/mnt/data/images/seatrial.sqsh", "/mnt/data/images/seatrial.sqsh"),
+        ("./seatrial.sqsh", "./seatrial.sqsh"),
+    ],
+)
+def test_an_image_is_named_as_enroot_reads_it(image: str, taken: str) -> None:
+    option = shlex.quote(f"--container-image={taken}")
+    assert f"    {option} \\\n" in script(venv=None, image=image)

@@ -148,8 +148,23 @@ def _srun(job: Job) -> list[str]:
     if not uses_container(job):
         return [*options, *_refuse_moved_mounts(job)]
     assert job.image is not None
-    inside = [f"--container-image={job.image}", f"--container-workdir={job.workdir}", "--no-container-mount-home"]
+    inside = [
+        f"--container-image={_container_image(job.image)}",
+        f"--container-workdir={job.workdir}",
+        "--no-container-mount-home",
+    ]
     return [shlex.quote(option) for option in [*options, *inside, f"--container-mounts={_container_mounts(job)}"]]
+
+
+def _container_image(image: str) -> str:
+    """As enroot reads it: a file, or a name with # after the registry, without which it asks Docker Hub.
+
+    A first part with a dot or a port is a registry, by Docker's own rule for names.
+    """
+    name = image.removeprefix("docker://")
+    registry, slash, rest = name.partition("/")
+    is_registry = slash and registry and (set(registry) & set(".:") or registry == "localhost")
+    return f"{registry}#{rest}" if is_registry and registry != "." and "#" not in name else name
 
 
 def _refuse_moved_mounts(job: Job) -> list[str]:
