@@ -31,11 +31,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     write_model(folder / "model")
     write_rows(folder / "data", rows=8)
-    here = settings_for(folder, "reference", optimizer={"steps": 60, "packs_per_step": 3})
+    here = settings_for(folder, "reference", optimizer={"steps": 48, "packs_per_step": 2})
     there = settings_for(
         Path("/mnt/data"),
         run={"dir": "runs/tiny", "timeout_seconds": 60, "hang_seconds": 6},
-        optimizer={"steps": 60, "packs_per_step": 3},
+        optimizer={"steps": 48, "packs_per_step": 2},
         checkpoint={"every_steps": 4},
     )
     write_config(there, folder / "config.yaml")
@@ -113,7 +113,7 @@ def test_an_indexed_job_goes_on_after_a_lost_node_and_a_drained_one(pods: Cluste
     run.until(lambda: steps(training) >= 6)
     first, second = run.pods[0], run.pods[1]
     pods.lose(first)
-    run.until(lambda: run.pods[0] is not first and steps(training) >= 20)
+    run.until(lambda: run.pods[0] is not first and steps(training) >= 14)
     assert run.pods[1] is second, "the pod that was left goes on"
     pods.evict(second)
     run.until(lambda: len(run.ended) == 3)
