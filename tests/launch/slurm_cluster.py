@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,8 +234,3 @@ def _ip(*words: str, check: bool = True) -> None:
 
 def _path() -> str:
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-
-
-def spank_plugin(source: Path, folder: Path) -> Sequence[str]:
-    """The command that compiles it."""
-    return ["cc", "-shared", "-fPIC", "-o", str(folder / f"{source.stem}.so"), str(source)]
