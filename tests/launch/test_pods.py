@@ -110,10 +110,10 @@ def test_an_indexed_job_goes_on_after_a_lost_node_and_a_drained_one(pods: Cluste
     """The first node is lost, and with it the store that all meet at."""
     rendered = render_kubernetes(tiny(), (data / "config.yaml").read_text())
     run, training = begin(pods, rendered, indexed_job(of_kind("Job", rendered)))
-    run.until(lambda: steps(training) >= 6)
+    run.until(lambda: steps(training) >= 10)
     first, second = run.pods[0], run.pods[1]
     pods.lose(first)
-    run.until(lambda: run.pods[0] is not first and steps(training) >= 14)
+    run.until(lambda: run.pods[0] is not first and steps(training) >= 20)
     assert run.pods[1] is second, "the pod that was left goes on"
     pods.evict(second)
     run.until(lambda: len(run.ended) == 3)
@@ -139,7 +139,7 @@ def test_a_trainjob_starts_all_pods_again_when_one_was_asked_to_stop(pods: Clust
     run, training = begin(
         pods, rendered, train_job(of_kind("TrainingRuntime", rendered), of_kind("TrainJob", rendered))
     )
-    run.until(lambda: steps(training) >= 6)
+    run.until(lambda: steps(training) >= 10)
     pods.evict(run.pods[1])
     finish(run, training, data)
     assert sorted(run.ended[:2]) == [(0, 75), (1, 75)]
@@ -149,7 +149,7 @@ def test_a_trainjob_starts_all_pods_again_when_one_was_asked_to_stop(pods: Clust
 def test_an_elastic_pytorchjob_takes_a_lost_node_back(pods: Cluster, data: Path) -> None:
     rendered = render_pytorchjob(tiny(min_nodes=1), (data / "config.yaml").read_text())
     run, training = begin(pods, rendered, pytorch_job(of_kind("PyTorchJob", rendered)))
-    run.until(lambda: steps(training) >= 6)
+    run.until(lambda: steps(training) >= 10)
     first = run.pods[0]
     pods.lose(run.pods[1])
     finish(run, training, data)
