@@ -7,7 +7,7 @@ import pytest
 import torch.distributed as dist
 
 from seatrial.dist.heartbeat import heartbeat_directory
-from seatrial.dist.watchdog.ending import Ending, is_true, of_error, of_silence
+from seatrial.dist.watchdog.ending import Ending, is_true, of_death, of_error, of_silence
 from seatrial.dist.watchdog.farewell import first_error, leave_error
 from seatrial.dist.watchdog.verdict import Finding, RankView
 from seatrial.errors import IntegrityError
@@ -17,6 +17,27 @@ GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed
 
 def view(rank: int, phase: str = "failed", state: str = "S") -> RankView:
     return RankView(rank, f"node-{rank // 4}", 1000 + rank, phase, 7, 0, 1.0, state)
+
+
+@pytest.mark.parametrize(
+    ("views", "launcher_is_gone", "what", "blamed"),
+    [
+        ([view(0, "load"), view(1, "load")], False, None, []),
+        ([view(0, "load", ""), view(1, "load")], False, "killed", [0]),
+        ([view(0, "load", ""), view(1, "load", "")], True, "launcher killed", []),
+        ([view(0, "load"), view(1, "load")], True, "launcher killed", []),
+        # torchrun told the other to stop, and has ended too, before anybody looked.
+        ([view(0, "load", ""), view(1, "done", "")], True, "killed", [0]),
+        # It ended because the training did.
+        ([view(0, "done", ""), view(1, "done", "")], True, None, []),
+        ([], True, "launcher killed", []),
+    ],
+)
+def test_a_torchrun_that_ended_after_a_killed_rank_is_not_blamed(
+    views: list[RankView], launcher_is_gone: bool, what: str | None, blamed: list[int]
+) -> None:
+    ending = of_death(views, "torchrun has ended" if launcher_is_gone else None)
+    assert (ending and ending.what, ending.finding.ranks if ending else []) == (what, blamed)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from seatrial.dist.watchdog.farewell import Farewell
-from seatrial.dist.watchdog.verdict import Finding, RankView
+from seatrial.dist.watchdog.verdict import LAST_WORDS, Finding, RankView, find_death
 from seatrial.errors import SeatrialError
 from seatrial.records import JsonObject
 
@@ -37,6 +37,22 @@ class Ending:
     def is_echo(self) -> bool:
         """Of something that happened to others."""
         return self.what == CONNECTION_LOST
+
+
+def of_death(views: Sequence[RankView], launcher_end: str | None) -> Ending | None:
+    """Of ranks that are gone without a last word, or of torchrun, which takes its ranks with it.
+
+    Where some of them got to say one, torchrun was still there, and ended those because of the ones that were killed.
+
+    Args:
+        launcher_end: what to say of torchrun; None while it is there.
+    """
+    killed = find_death(views)
+    silent = [view for view in views if view.phase not in LAST_WORDS]
+    is_blamed = killed is not None and len(silent) < len(views)
+    if launcher_end is not None and (silent or not views) and not is_blamed:
+        return Ending("fault", "launcher killed", Finding(launcher_end), 0.0)
+    return Ending("fault", "killed", killed, FAREWELL_SECONDS) if killed is not None else None
 
 
 def of_error(failed: Sequence[RankView], error: Farewell | None, now: float) -> Ending:

@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 
 from seatrial.dist.heartbeat import RankBeats
-from seatrial.dist.watchdog.ending import FAREWELL_SECONDS, Ending, is_true, of_error
+from seatrial.dist.watchdog.ending import Ending, is_true, of_death, of_error
 from seatrial.dist.watchdog.farewell import first_error
 from seatrial.dist.watchdog.gossip import RECORD_SECONDS, Gossip
 from seatrial.dist.watchdog.launcher import Launcher
 from seatrial.dist.watchdog.nodes import within
 from seatrial.dist.watchdog.sight import LocalRanks
-from seatrial.dist.watchdog.verdict import LAST_WORDS, Finding, RankView, StepTimes, find_death, find_stall
+from seatrial.dist.watchdog.verdict import LAST_WORDS, RankView, StepTimes, find_stall
 from seatrial.records import Frozen, JsonObject
 from seatrial.rundir import RunDir
 
@@ -156,10 +156,7 @@ def _reason_to_end(
 
 
 def _death(views: Sequence[RankView], agent: Launcher) -> Ending | None:
-    if agent.is_gone():
-        return Ending("fault", "launcher killed", Finding(agent.end), 0.0)
-    finding = find_death(views)
-    return Ending("fault", "killed", finding, FAREWELL_SECONDS) if finding is not None else None
+    return of_death(views, agent.end if agent.is_gone() else None)
 
 
 def _failure(watched: Watched, views: Sequence[RankView]) -> Ending | None:
