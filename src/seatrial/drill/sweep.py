@@ -14,7 +14,7 @@ from seatrial.drill.catalogue import CATALOGUE, Kind, sweep
 from seatrial.drill.fault import Fault
 from seatrial.drill.judge import Expected, Judged, inconclusive, judge, productive_seconds
 from seatrial.drill.network import can_cut
-from seatrial.drill.torchrun import import_everything
+from seatrial.drill.torchrun import forks_can_use_gpus, import_everything
 from seatrial.drill.trial import NO_EVIDENCE, Evidence, Site, run_trial
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.hardware import gpu_names
@@ -172,13 +172,14 @@ def _site(drill: Drill, gpus: int) -> Site:
             shutil.rmtree(before)
     if 0 < gpus < max(drill.worlds):
         raise UsageError(f"--world {max(drill.worlds)}: this machine has {gpus} GPUs")
-    if drill.settings is None:
-        import_everything()
     out = drill.out.resolve()
     if drill.settings is not None:
         return Site(out, plan.shortened(drill.settings, out), warm=False, seconds=COLD_SECONDS)
-    timeout_seconds = GPU_TIMEOUT_SECONDS if gpus else CPU_TIMEOUT_SECONDS
-    return Site(out, plan.tiny_settings(out, timeout_seconds=timeout_seconds), warm=True, seconds=WARM_SECONDS)
+    import_everything()
+    tiny = plan.tiny_settings(out, timeout_seconds=GPU_TIMEOUT_SECONDS if gpus else CPU_TIMEOUT_SECONDS)
+    if gpus and not forks_can_use_gpus():
+        return Site(out, tiny, warm=False, seconds=COLD_SECONDS)
+    return Site(out, tiny, warm=True, seconds=WARM_SECONDS)
 
 
 def _undisturbed(site: Site, world: int) -> Evidence:

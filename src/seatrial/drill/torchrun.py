@@ -134,6 +134,20 @@ def import_everything() -> None:
     import seatrial.train.loop  # noqa: F401
 
 
+def forks_can_use_gpus() -> bool:
+    """Whether nothing that was imported has touched the driver. Some libraries do when they are imported."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            import torch
+
+            torch.cuda.init()
+            os._exit(0)
+        except BaseException:  # only the answer may leave the child
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def _be_agent(arguments: Sequence[str], module: Sequence[str]) -> None:
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, parse_args
