@@ -93,16 +93,15 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 torch._dynamo.maybe_mark_dynamic(targets_C, 0)
                 if quantised is not None:
                     losses_C, others_CV, scales_C1, target_C1 = gradient_fp8(logits_CV, targets_C)
-                    loss += losses_C.sum()
-                    others = fp8_product(others_CV, scales_C1, quantised.q_EV, quantised.scales_E, hidden.dtype)
-                    torch.addcmul(others, target_C1, head[targets_C.clamp(min=0)], out=dhidden[here])
-                    continue
-                losses_C, dlogits_CV = gradient(logits_CV, targets_C)
+                    others_CE = fp8_product(others_CV, scales_C1, quantised.q_EV, quantised.scales_E, hidden.dtype)
+                    torch.addcmul(others_CE, target_C1, head[targets_C.clamp(min=0)], out=dhidden[here])
+                else:
+                    losses_C, dlogits_CV = gradient(logits_CV, targets_C)
+                    torch.mm(dlogits_CV, head, out=dhidden[here])
+                    if trained:
+                        part = product_float32(dlogits_CV.t(), hidden[here])
+                        dhead = part if dhead is None else dhead.add_(part)
                 loss += losses_C.sum()
-                torch.mm(dlogits_CV, head, out=dhidden[here])
-                if trained:
-                    part = product_float32(dlogits_CV.t(), hidden[here])
-                    dhead = part if dhead is None else dhead.add_(part)
         ctx.save_for_backward(dhidden, dhead)
         ctx.kinds = hidden_SE.dtype, head_VE.dtype
         return loss
