@@ -9,6 +9,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from seatrial.model.cublaslt import add_product
+
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
 """Largest finite number of float8 e4m3fn (arXiv 2209.05433)."""
@@ -60,6 +62,13 @@ def fp8_product(x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor 
     wide = torch.bfloat16 if x_TK.is_cuda else torch.float32
     product = (x_TK.to(wide) @ y_NK.to(wide).t()).float() * scales_T1
     return (product if scales_N is None else product * scales_N).to(out)
+
+
+def fp8_product_onto(out_TN: Tensor, x_TK: Tensor, scales_T1: Tensor, y_NK: Tensor, scales_N: Tensor | None) -> Tensor:
+    """``out`` with fp8_product(x, y) added in place, where ``adds_onto`` says that the units do."""
+    scales_N = _ones(y_NK.shape[0], y_NK.device) if scales_N is None else scales_N
+    add_product(out_TN, x_TK, scales_T1, y_NK, scales_N)
+    return out_TN
 
 
 @cache

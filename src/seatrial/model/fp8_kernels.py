@@ -29,17 +29,25 @@ def cast_joined_rows(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[
     return q_TW, row_scales_T1
 
 
-def cast_rows(x_TW: Tensor, largest_T1: Tensor, column_scales_W: Tensor | None) -> tuple[Tensor, Tensor]:
-    """As frozen.quantise_rows(x * column scales), where the largest of each row is known already."""
-    tokens, width = x_TW.shape
-    q_TW = torch.empty_like(x_TW, dtype=FP8)
-    largest_T1 = largest_T1.clamp(min=SMALLEST)
-    columns = 1024
-    _cast_rows_kernel[(triton.cdiv(tokens, 8), triton.cdiv(width, columns))](
-        x_TW, largest_T1, column_scales_W if column_scales_W is not None else largest_T1, q_TW,
-        tokens, width, FP8_MAX, 8, columns, column_scales_W is not None, num_warps=8,
+def cast_and_multiply(
+    x_TPW: Tensor, largest_CT: Tensor, column_scales_PW: Tensor, right_PWR: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """quantise_rows(x * column scales), and x times ``right``, part by part, from one reading of x.
+
+    P parts lie side by side in a row and are cast with one scale. ``largest``: of each row after scaling, in chunks
+    of columns. Returns float8 [T, PW], scales [T, 1] and the products [T, PR] in the type of x.
+    """
+    tokens, parts, width = x_TPW.shape
+    rank = right_PWR.shape[2]
+    q_TW = x_TPW.new_empty((tokens, parts * width), dtype=FP8)
+    row_scales_T1 = x_TPW.new_empty((tokens, 1), dtype=torch.float32)
+    products_TR = x_TPW.new_empty(tokens, parts * rank)
+    rows, columns = 64, 128
+    _cast_and_multiply_kernel[(triton.cdiv(tokens, rows), parts)](
+        x_TPW, largest_CT, column_scales_PW, right_PWR, q_TW, row_scales_T1, products_TR,
+        tokens, width, largest_CT.shape[0], FP8_MAX, SMALLEST, rank, rows, columns, num_warps=4, num_stages=4,
     )  # fmt: skip
-    return q_TW, largest_T1 / FP8_MAX
+    return q_TW, row_scales_T1, products_TR
 
 
 def transposed(x_RC: Tensor) -> Tensor:
@@ -84,16 +92,34 @@ def _cast_joined_rows_kernel(
 
 
 @triton.jit
-def _cast_rows_kernel(
-    x, largest, scales, q,
-    tokens, width, MOST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SCALED: tl.constexpr,
+def _cast_and_multiply_kernel(
+    x, largest, scales, right, q, row_scales, products,
+    tokens, width, chunks, MOST: tl.constexpr, SMALLEST: tl.constexpr,
+    RANK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    both = (row < tokens)[:, None] & (column < width)[None, :]
-    at = row.to(tl.int64)[:, None] * width + column[None, :]
-    value = tl.load(x + at, mask=both, other=0.0).to(tl.float32)
-    if SCALED:
-        value *= tl.load(scales + column, mask=column < width, other=0.0)[None, :]
-    value *= (MOST / tl.load(largest + row, mask=row < tokens, other=1.0))[:, None]
-    tl.store(q + at, value.to(q.dtype.element_ty), mask=both)
+    part, parts = tl.program_id(1), tl.num_programs(1)
+    there = row < tokens
+    wide = row.to(tl.int64)[:, None]
+    rank = tl.arange(0, RANK)[None, :]
+    most = tl.full((ROWS,), SMALLEST, dtype=tl.float32)
+    for start in range(0, chunks, 32):
+        chunk = start + tl.arange(0, 32)[:, None]
+        some = tl.load(largest + chunk * tokens + row[None, :], mask=(chunk < chunks) & there[None, :], other=0.0)
+        most = tl.maximum(most, tl.max(some, axis=0))
+    tl.store(row_scales + row, most / MOST, mask=there)
+    factor = (MOST / most)[:, None]
+    total = tl.zeros((ROWS, RANK), dtype=tl.float32)
+    for start in range(0, width, COLUMNS):
+        local = start + tl.arange(0, COLUMNS)
+        inside = local < width
+        column = part * width + local
+        both = there[:, None] & inside[None, :]
+        at = wide * (parts * width) + column[None, :]
+        value = tl.load(x + at, mask=both, other=0.0)
+        skinny = tl.load(right + column[:, None] * RANK + rank, mask=inside[:, None], other=0.0)
+        scaled = value.to(tl.float32) * tl.load(scales + column, mask=inside, other=0.0)[None, :]
+        tl.store(q + at, (scaled * factor).to(q.dtype.element_ty), mask=both)
+        total = tl.dot(value, skinny, total)
+    at = wide * (parts * RANK) + part * RANK + rank
+    tl.store(products + at, total.to(products.dtype.element_ty), mask=there[:, None])

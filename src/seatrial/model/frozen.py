@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seatrial.model.fp8 import FP8, fp8_product, quantise_joined, quantise_rows, transposed
+from seatrial.model.cublaslt import adds_onto
+from seatrial.model.fp8 import FP8, fp8_product, fp8_product_onto, quantise_joined, quantise_rows, transposed
 from seatrial.model.nf4 import BYTES, dequantise_nf4, nf4_to_fp8
 
 BaseKind = Literal["dense", "fp8", "nf4"]
@@ -56,15 +57,12 @@ def frozen_product(
     ``updates``: factors whose products [T, O of a member] are added too, side by side.
     """
     if x_fp8_TI is None or x_scales_T1 is None:
-        matrix_IO = _matrix(weight, x_TI.dtype).t()
+        matrix_OI = _matrix(weight, x_TI.dtype)
         if not updates:
-            return torch.nn.functional.linear(x_TI, matrix_IO.t(), bias_O)
-        return _product_onto(updates, x_TI, matrix_IO, bias_O)
+            return torch.nn.functional.linear(x_TI, matrix_OI, bias_O)
+        return _sum(updates, bias_O).addmm_(x_TI, matrix_OI.t())
     q_OI = weight[0] if weight[0].dtype == FP8 else nf4_to_fp8(weight, weight[4])
-    y_TO = fp8_product(x_fp8_TI, x_scales_T1, q_OI, row_scales(weight), x_TI.dtype)
-    if bias_O is not None:
-        y_TO.add_(bias_O)
-    return _add(y_TO, updates)
+    return _fp8_sum(x_fp8_TI, x_scales_T1, q_OI, row_scales(weight), bias_O, updates, x_TI.dtype)
 
 
 def frozen_product_backward(
@@ -77,37 +75,49 @@ def frozen_product_backward(
     """grad W and the products of ``updates``: [T, I] in the type of the gradient."""
     if grad_fp8_TO is None or grad_scales_T1 is None:
         matrix_OI = _matrix(weight, grad_TO.dtype)
-        return _product_onto(updates, grad_TO, matrix_OI, None) if updates else grad_TO @ matrix_OI
+        return _sum(updates, None).addmm_(grad_TO, matrix_OI) if updates else grad_TO @ matrix_OI
     if weight[0].dtype == BYTES:
         q_IO = nf4_to_fp8(weight, weight[4], transposed=True)
     else:
         q_IO = weight[2] if len(weight) > 2 else transposed(weight[0])
-    return _add(fp8_product(grad_fp8_TO, grad_scales_T1, q_IO, None, grad_TO.dtype), updates)
+    return _fp8_sum(grad_fp8_TO, grad_scales_T1, q_IO, None, None, updates, grad_TO.dtype)
 
 
-def _product_onto(
-    updates: Sequence[tuple[Tensor, Tensor]], x_TK: Tensor, y_KN: Tensor, bias_N: Tensor | None
+def _fp8_sum(
+    x_TK: Tensor,
+    scales_T1: Tensor,
+    q_NK: Tensor,
+    scales_N: Tensor | None,
+    bias_N: Tensor | None,
+    updates: Sequence[tuple[Tensor, Tensor]],
+    dtype: torch.dtype,
 ) -> Tensor:
-    """The updates first and x y on top of them: a large product adds to what is there for nothing, a skinny one not."""
-    out_TN = x_TK.new_empty(x_TK.shape[0], y_KN.shape[1])
-    start = 0
-    for left, right in updates:
-        columns = slice(start, start + right.shape[1])
-        if bias_N is None:
-            torch.mm(left, right, out=out_TN[:, columns])
-        else:
-            torch.addmm(bias_N[columns].to(left.dtype), left, right, out=out_TN[:, columns])
-        start = columns.stop
-    return out_TN.addmm_(x_TK, y_KN)
-
-
-def _add(y_TN: Tensor, updates: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Float8 products add to nothing, so the updates come after them."""
-    start = 0
-    for left, right in updates:
-        y_TN[:, start : start + right.shape[1]].addmm_(left, right)
-        start += right.shape[1]
+    """x q^T of float8, the bias and the updates: [T, N]."""
+    if updates and dtype == torch.bfloat16 and adds_onto(x_TK.device):
+        return fp8_product_onto(_sum(updates, bias_N), x_TK, scales_T1, q_NK, scales_N)
+    y_TN = fp8_product(x_TK, scales_T1, q_NK, scales_N, dtype)
+    if bias_N is not None:
+        y_TN.add_(bias_N)
+    for (left, right), part in zip(updates, y_TN.split([right.shape[1] for _, right in updates], 1), strict=True):
+        part.addmm_(left, right)
     return y_TN
+
+
+def _sum(updates: Sequence[tuple[Tensor, Tensor]], bias_N: Tensor | None) -> Tensor:
+    """The updates side by side, and the bias: [T, N].
+
+    Made before the large product, which adds to what is there for nothing; a skinny one does not.
+    """
+    widths = [right.shape[1] for _, right in updates]
+    first, _ = updates[0]
+    out_TN = first.new_empty(first.shape[0], sum(widths))
+    biases = [None] * len(widths) if bias_N is None else bias_N.to(first.dtype).split(widths)
+    for (left, right), part, bias in zip(updates, out_TN.split(widths, 1), biases, strict=True):
+        if bias is None:
+            torch.mm(left, right, out=part)
+        else:
+            torch.addmm(bias, left, right, out=part)
+    return out_TN
 
 
 def _matrix(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seatrial.model.fp8 import has_fp8_units
-from seatrial.model.frozen import factor, gradient_factor
+from seatrial.model.frozen import factor, gradient_factor, row_scales
 from seatrial.model.lora import AdaptedLinear
 
 
@@ -44,7 +44,7 @@ def fuse_mlps(model: nn.Module, *, keep: bool) -> int:
     """Replace every gated MLP that the kernels can compute; returns how many were. For a model that runs on a GPU.
 
     Args:
-        keep: what the backward pass needs of gate, up and their product [T, 3M], rather than compute it again.
+        keep: gate and up [T, 2M] for the backward pass, rather than compute them again.
     """
     found = [(name, fused) for name, module in model.named_modules() if (fused := _fused(module, keep))]
     for name, fused in found:
@@ -60,7 +60,7 @@ def _fused(mlp: nn.Module, keep: bool) -> AdaptedMLP | None:
     silu = type(getattr(mlp, "act_fn", None)).__name__ in ("SiLU", "SiLUActivation")  # torch's, or transformers' own
     if not silu or up.bias_O is not None or down.bias_O is not None:
         return None
-    if up.kind == "fp8" and not has_fp8_units(up.weight_OI.device):
+    if row_scales(up.stored()) is not None and not has_fp8_units(up.weight_OI.device):
         return None  # Triton casts to float8 only where the device does
     from seatrial.model.fused_mlp import supports
 
@@ -88,10 +88,10 @@ class _AdaptedMLP(torch.autograd.Function):
         kind = x_TI.dtype
         halves = [a_up.to(kind), (b_up * up_scale).to(kind), a_down.to(kind), (b_down * down_scale).to(kind)]
         x_fp8, x_scales = factor(x_TI, weights)
-        y_TI, gate_up, xa, hidden, ha = fused_mlp(
+        y_TI, gate_up, xa, ha = fused_mlp(
             x_TI, x_fp8, x_scales, list(weights[:half]), *halves[:2], list(weights[half:]), *halves[2:], keep
         )
-        ctx.save_for_backward(x_TI, gate_up, xa, hidden, ha, a_up, b_up, a_down, b_down, *weights)
+        ctx.save_for_backward(x_TI, gate_up, xa, ha, a_up, b_up, a_down, b_down, *weights)
         ctx.scales = up_scale, down_scale
         assert isinstance(y_TI, Tensor)
         return y_TI
@@ -100,14 +100,14 @@ class _AdaptedMLP(torch.autograd.Function):
     def backward(ctx: Any, grad_TI: Tensor) -> tuple[Tensor | None, ...]:
         from seatrial.model.fused_mlp import fused_mlp_backward
 
-        x_TI, gate_up, xa, hidden, ha, a_up, b_up, a_down, b_down, *weights = ctx.saved_tensors
+        x_TI, gate_up, xa, ha, a_up, b_up, a_down, b_down, *weights = ctx.saved_tensors
         half = len(weights) // 2
         kind = x_TI.dtype
         up_scale, down_scale = ctx.scales
         halves = [a_up.to(kind), (b_up * up_scale).to(kind), a_down.to(kind), (b_down * down_scale).to(kind)]
         grad_fp8, grad_scales = gradient_factor([grad_TI], weights[half:])
         dx_TI, da_up, db_up, da_down, db_down = fused_mlp_backward(
-            grad_TI, grad_fp8, grad_scales, x_TI, gate_up, xa, hidden, ha,
+            grad_TI, grad_fp8, grad_scales, x_TI, gate_up, xa, ha,
             weights[:half], *halves[:2], weights[half:], *halves[2:],
         )  # fmt: skip
         nothing = (None,) * (3 + len(weights))
