@@ -45,7 +45,7 @@ def test_transposed_bytes(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("shape", [(300, 512, 256), (1, 64, 48), (8192, 4096, 1024)], ids=str)
 @pytest.mark.parametrize("scaled", [True, False])
 def test_a_product_onto_what_is_there(shape: tuple[int, int, int], scaled: bool) -> None:
-    """Onto zeros it is torch's own product, to the bit; onto numbers, into columns of a wider matrix, it adds to them."""
+    """Onto zeros it is torch's own, to the bit; onto numbers, into columns of a wider matrix, it adds to them."""
     if not adds_onto(CUDA):
         pytest.skip("needs a GPU of compute capability 9.0 and CUDA 12.9")
     tokens, summed, columns = shape

@@ -42,10 +42,10 @@ def cast_and_multiply(
     q_TW = x_TPW.new_empty((tokens, parts * width), dtype=FP8)
     row_scales_T1 = x_TPW.new_empty((tokens, 1), dtype=torch.float32)
     products_TR = x_TPW.new_empty(tokens, parts * rank)
-    rows, columns = 64, 128
+    rows, columns = 128, 128
     _cast_and_multiply_kernel[(triton.cdiv(tokens, rows), parts)](
         x_TPW, largest_CT, column_scales_PW, right_PWR, q_TW, row_scales_T1, products_TR,
-        tokens, width, largest_CT.shape[0], FP8_MAX, SMALLEST, rank, rows, columns, num_warps=4, num_stages=4,
+        tokens, width, largest_CT.shape[0], FP8_MAX, SMALLEST, rank, rows, columns, num_warps=4, num_stages=3,
     )  # fmt: skip
     return q_TW, row_scales_T1, products_TR
 
