@@ -96,6 +96,7 @@ class Job:
     ``weight_bytes`` and ``compute_bytes``: 2 bfloat16, 4 float32. ``moment_bytes``: both of AdamW's, of one parameter.
     ``order_free``: adapters are whole on every GPU, and their gradients summed in 64 bits (dist.fixed_point).
     ``repeatable``: kernels that repeat to the bit, of which attention's may want a large workspace.
+    ``fused_mlp``: the backward pass computes the product of gate and up again (model.fused_mlp).
     """
 
     rank: int
@@ -108,6 +109,7 @@ class Job:
     packs_per_gpu: int = 1
     order_free: bool = False
     repeatable: bool = False
+    fused_mlp: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     """Memory of one GPU.
 
     A block keeps, of each token: its input, two norms' outputs, the sum after attention, attention's output, query, key
-    and value before and after rotation, gate and up, and their product; and x A^T of every adapter.
+    and value as attention takes them, gate and up, their product unless it is fused; and x A^T of every adapter.
     """
     pieces = layout.shard_size if layout.plan != "replicate" else 1
     lora = job.rank > 0
@@ -191,8 +193,8 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
     trained_pieces = 1 if job.order_free else pieces
 
     tokens, compute = job.pack_tokens, job.compute_bytes
-    mlp = 3 * shape.intermediate
-    attention = 4 * shape.hidden + 3 * shape.query + 3 * shape.key_value
+    mlp = (2 if job.fused_mlp else 3) * shape.intermediate
+    attention = 4 * shape.hidden + 2 * shape.query + 2 * shape.key_value
     skinny = len(adapted) * job.rank
     kept = {"none": attention + mlp + skinny, "selective": attention + skinny, "full": shape.hidden}
     again = {"none": 0, "selective": mlp, "full": attention + mlp + skinny}

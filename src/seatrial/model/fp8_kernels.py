@@ -103,7 +103,7 @@ def _cast_and_multiply_kernel(
     wide = row.to(tl.int64)[:, None]
     rank = tl.arange(0, RANK)[None, :]
     most = tl.full((ROWS,), SMALLEST, dtype=tl.float32)
-    for start in range(0, chunks, 32):
+    for start in tl.range(0, chunks, 32, num_stages=1):
         chunk = start + tl.arange(0, 32)[:, None]
         some = tl.load(largest + chunk * tokens + row[None, :], mask=(chunk < chunks) & there[None, :], other=0.0)
         most = tl.maximum(most, tl.max(some, axis=0))

@@ -26,11 +26,6 @@ _CHUNK = 1024
 """Rows that a program goes over. More would leave multiprocessors idle, fewer leave more sums to add."""
 
 
-def supports(rank: int, dtype: torch.dtype) -> bool:
-    """The kernels multiply tiles of at least 16 and keep a whole rank in registers."""
-    return dtype == torch.bfloat16 and rank in (16, 32, 64, 128)
-
-
 @torch.library.custom_op("seatrial::fused_mlp", mutates_args=(), device_types="cuda")
 def fused_mlp(
     x_TI: Tensor,

@@ -3,6 +3,7 @@
 Shapes: T tokens, I input width, M intermediate width, R rank.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +54,17 @@ def fuse_mlps(model: nn.Module, *, keep: bool) -> int:
     return len(found)
 
 
+def will_fuse(config: Mapping[str, Any], targets: Sequence[str], rank: int, dtype: torch.dtype) -> bool:
+    """Whether ``fuse_mlps`` will take the MLPs of a model, told by its config.json, on a GPU."""
+    wanted = {"gate_proj", "up_proj", "down_proj"} <= set(targets) and config.get("hidden_act") in ("silu", "swish")
+    return wanted and not config.get("mlp_bias") and _supports(rank, dtype)
+
+
+def _supports(rank: int, dtype: torch.dtype) -> bool:
+    """The kernels multiply tiles of at least 16 and keep a whole rank in registers."""
+    return dtype == torch.bfloat16 and rank in (16, 32, 64, 128)
+
+
 def _fused(mlp: nn.Module, keep: bool) -> AdaptedMLP | None:
     up, down = (getattr(mlp, name, None) for name in ("gate_proj_up_proj", "down_proj"))
     if not isinstance(up, AdaptedLinear) or not isinstance(down, AdaptedLinear) or up.rank != down.rank:
@@ -62,10 +74,8 @@ def _fused(mlp: nn.Module, keep: bool) -> AdaptedMLP | None:
         return None
     if row_scales(up.stored()) is not None and not has_fp8_units(up.weight_OI.device):
         return None  # Triton casts to float8 only where the device does
-    from seatrial.model.fused_mlp import supports
-
     dtype = torch.bfloat16 if up.kind != "dense" else up.weight_OI.dtype
-    return AdaptedMLP(up, down, keep=keep) if supports(up.rank, dtype) else None
+    return AdaptedMLP(up, down, keep=keep) if _supports(up.rank, dtype) else None
 
 
 class _AdaptedMLP(torch.autograd.Function):

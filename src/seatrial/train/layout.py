@@ -10,6 +10,7 @@ from rich.console import Console
 from seatrial.dist.plan import Choice, Gpus, Job, Shape, choose
 from seatrial.dist.world import World
 from seatrial.model.load import DTYPES, model_directory
+from seatrial.model.mlp import will_fuse
 from seatrial.records import JsonObject
 from seatrial.settings import TrainSettings
 from seatrial.train.exact import Exactness
@@ -22,8 +23,9 @@ def choose_layout(settings: TrainSettings, world: World, exactness: Exactness) -
         UsageError: the model or the shard size is none that we know.
         ImpossibleConfiguration: no plan fits the GPUs.
     """
+    config = json.loads((model_directory(settings.model.path) / "config.json").read_text())
     return choose(
-        Shape.of(json.loads((model_directory(settings.model.path) / "config.json").read_text())),
+        Shape.of(config),
         Job(
             rank=settings.lora.rank if settings.lora is not None else 0,
             pack_tokens=settings.data.length,
@@ -35,6 +37,7 @@ def choose_layout(settings: TrainSettings, world: World, exactness: Exactness) -
             order_free=exactness.order_free,
             repeatable=exactness.repeatable,
             packs_per_gpu=-(-settings.optimizer.packs_per_step // world.size),
+            fused_mlp=world.device.type == "cuda" and _fuses_mlps(config, settings),
         ),
         Gpus(world.size, world.local_size, smallest_memory(world)),
         plan=settings.parallel.plan,
@@ -52,6 +55,13 @@ def announce(choice: Choice, world: World) -> None:
 def as_event(choice: Choice) -> JsonObject:
     """For events.jsonl."""
     return {**asdict(choice.layout), "estimated_bytes": choice.estimate.total, "why": choice.why}
+
+
+def _fuses_mlps(config: JsonObject, settings: TrainSettings) -> bool:
+    lora = settings.lora
+    if lora is None or lora.dropout > 0:
+        return False
+    return will_fuse(config, lora.targets, lora.rank, DTYPES[settings.model.compute])
 
 
 def smallest_memory(world: World) -> int:
