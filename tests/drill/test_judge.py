@@ -11,6 +11,7 @@ from seatrial.drill.fault import Fault
 from seatrial.drill.judge import Expected, judge, lost_steps, none_valid, packs_amiss, productive_seconds
 from seatrial.drill.trial import Evidence, Start
 from seatrial.records import Verdict
+from seatrial.train.attempts import UNHEARD
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "killed.json").read_text())
 FAULT = Fault.model_validate(RECORDED["fault"])
@@ -81,6 +82,23 @@ def test_a_lost_node_is_named_by_all_its_ranks() -> None:
     assert blaming(2, 3) == ()
     assert blaming() == (), "it was lost before it told of them"
     assert blaming(0) == ("blames ranks [0], and it was [2, 3]",)
+
+
+def test_what_only_the_next_attempt_could_tell_was_noticed_when_torchrun_ended() -> None:
+    again = next(event for event in RECORDED["events"] if event["event"] == "start" and event["attempt"] == 2)
+    unheard = {
+        "event": "fault",
+        "what": UNHEARD,
+        "time": again["time"],
+        "reason": "attempt 1",
+        "attempt": 1,
+        "ranks": [],
+    }
+    events = sorted([*without("fault"), unheard], key=lambda event: float(event["time"]))
+    judged = judge(FAULT.model_copy(update={"answer": "agent"}), evidence(events=events), EXPECTED)
+    assert judged.verdict is Verdict.PASS, judged.reasons
+    assert judged.detected_s == pytest.approx(RECORDED["starts"][0]["ended"] - RECORDED["fired"][-1]["time"])
+    assert judge(FAULT, evidence(events=events), EXPECTED).verdict is Verdict.FAIL  # a killed rank is told of at once
 
 
 def test_a_cut_link_may_take_as_long_as_a_collective() -> None:

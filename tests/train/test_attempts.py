@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seatrial.errors import ImpossibleConfiguration
 from seatrial.records import JsonObject
-from seatrial.train.attempts import GAVE_UP, Standstill, refuse_standstill, standstill
+from seatrial.train.attempts import GAVE_UP, Standstill, ended_unheard, refuse_standstill, standstill
 
 START: JsonObject = {"event": "start"}
 FAILED: JsonObject = {"event": "failed", "reason": "out of memory"}
@@ -45,6 +45,17 @@ def test_one_that_was_stopped_because_it_had_failed_failed() -> None:
 def test_a_mistake_of_the_user_is_the_users_to_mend() -> None:
     refused: JsonObject = {"event": "failed", "reason": "no such file", "exit_code": 2}
     assert standstill([START, refused] * 9).attempts == 0
+
+
+def test_an_attempt_that_nobody_told_the_end_of() -> None:
+    first, second = {**START, "attempt": 1}, {**START, "attempt": 2}
+    damaged: JsonObject = {"event": "fault", "what": "corrupt checkpoint", "reason": "a bit"}
+    killed: JsonObject = {"event": "fault", "what": "killed", "attempt": 1, "reason": "rank 0"}
+    assert ended_unheard([]) is None
+    assert ended_unheard([first, save(4), damaged]) == 1
+    assert ended_unheard([first, PREEMPTED, second, save(4)]) == 2
+    for told in (killed, PREEMPTED, FAILED, {"event": "done", "attempt": 1}):
+        assert ended_unheard([first, save(4), told]) is None
 
 
 @given(

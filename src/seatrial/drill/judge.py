@@ -7,6 +7,7 @@ from itertools import pairwise
 from seatrial.drill.fault import Answer, Fault
 from seatrial.drill.trial import Evidence
 from seatrial.records import JsonObject, Verdict
+from seatrial.train.attempts import UNHEARD
 
 DEAD_SECONDS = 2.0
 """A dead process is to be noticed within it."""
@@ -23,8 +24,8 @@ LOST_NODE_SECONDS = 20.0
 _WHAT = {
     "killed": ("killed",),
     "failed": ("failed",),
-    "agent": ("launcher killed", "killed"),
-    "node": ("node silent", "launcher killed", "killed"),
+    "agent": ("launcher killed", "killed", UNHEARD),
+    "node": ("node silent", "launcher killed", "killed", UNHEARD),
 }
 
 
@@ -63,7 +64,7 @@ def judge(fault: Fault, evidence: Evidence, expected: Expected) -> Judged:
     """PASS, WARN (right, but noticed late), FAIL, or INCONCLUSIVE where the fault never struck."""
     said = answer(fault, evidence)
     struck = _struck_at(evidence)
-    detected = max(0.0, said["time"] - struck) if said is not None and struck is not None else None
+    detected = max(0.0, _noticed_at(said, evidence) - struck) if said is not None and struck is not None else None
     lost, allowed = lost_steps(evidence, expected.save_every_steps)
     wrong = [*_unfinished(evidence), *_other_bits(evidence, expected), *packs_amiss(evidence, expected)]
     if lost > allowed:
@@ -228,6 +229,13 @@ def _struck_at(evidence: Evidence) -> float | None:
     if evidence.wounded is not None:
         return float(evidence.wounded["time"])
     return float(evidence.fired[-1]["time"]) if evidence.fired else None
+
+
+def _noticed_at(said: JsonObject, evidence: Evidence) -> float:
+    """When the event was said; where only the next attempt could say it, when torchrun ended."""
+    if said.get("what") == UNHEARD:
+        return max(start.ended for start in evidence.starts if start.ended <= said["time"])
+    return float(said["time"])
 
 
 def _guilty(fault: Fault) -> list[int]:

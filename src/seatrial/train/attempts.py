@@ -8,6 +8,8 @@ from seatrial.errors import ImpossibleConfiguration, UsageError
 from seatrial.records import JsonObject
 
 GAVE_UP = "gave up"
+UNHEARD = "ended unheard"
+"""What an attempt is said to have done that nobody could tell of: the one after it does."""
 
 _TELLING = ("failed", "fault", "stall")
 
@@ -44,6 +46,21 @@ def standstill(events: Sequence[JsonObject]) -> Standstill:
         elif kind in _TELLING and event.get("reason") and (under_way or (was_stopped and kind == "failed")):
             under_way, told = True, event["reason"]
     return Standstill(failed, reason)
+
+
+def ended_unheard(events: Sequence[JsonObject]) -> int | None:
+    """The number of the last attempt, if neither it nor a watchdog said how it ended: all were killed at once."""
+    starts = [at for at, event in enumerate(events) if event["event"] == "start"]
+    if not starts or any(_ends(event) for event in events[starts[-1] :]):
+        return None
+    return int(events[starts[-1]]["attempt"])
+
+
+def _ends(event: JsonObject) -> bool:
+    # A watchdog's word carries the attempt that it ended; other faults, such as a damaged file, end none.
+    return event["event"] in ("done", "preempted", "failed") or (
+        event["event"] in ("fault", "stall") and "attempt" in event
+    )
 
 
 def refuse_standstill(events: Sequence[JsonObject], most: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -26,7 +26,7 @@ from seatrial.provenance import provenance
 from seatrial.records import write_json
 from seatrial.rundir import RunDir
 from seatrial.settings import TrainSettings
-from seatrial.train.attempts import GAVE_UP, refuse_standstill
+from seatrial.train.attempts import GAVE_UP, UNHEARD, ended_unheard, refuse_standstill
 from seatrial.train.exact import Exactness
 from seatrial.train.layout import as_event
 from seatrial.train.origin import begin_again
@@ -95,6 +95,9 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
     if settings.run.acceptance is not None:
         read_acceptance(settings.run.acceptance)  # refused now, not when the model is loaded
     run.prepare()
+    if (unheard := ended_unheard(run.read_events())) is not None:
+        reason = f"attempt {unheard} ended without a word: its processes were killed together with their watchdogs"
+        run.event("fault", what=UNHEARD, reason=reason, attempt=unheard, ranks=[])
     _refuse_standstill(run, settings)
     run.stop_file.unlink(missing_ok=True)
     run.outcome.unlink(missing_ok=True)
