@@ -80,8 +80,7 @@ def test_rows_are_cast_and_multiplied_from_one_reading(shape: tuple[int, int, in
     column_scales = torch.rand(parts * width, device=CUDA, generator=generator)
     right_PWR = torch.randn(parts, width, rank, device=CUDA, generator=generator).bfloat16()
     scaled = x_TPW.flatten(1).float() * column_scales
-    largest_CT = torch.stack([chunk.abs().amax(1) for chunk in scaled.split(48, 1)])
-    q, scales_T1, products_TR = cast_and_multiply(x_TPW, largest_CT, column_scales, right_PWR)
+    q, scales_T1, products_TR = cast_and_multiply(x_TPW, scaled.abs().amax(1), column_scales, right_PWR)
     right_q, right_scales = quantise_rows(scaled)
     assert torch.equal(scales_T1, right_scales)
     assert torch.equal(q.float(), right_q.float())

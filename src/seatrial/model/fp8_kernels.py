@@ -30,12 +30,12 @@ def cast_joined_rows(parts: Sequence[Tensor], column_scales_W: Tensor) -> tuple[
 
 
 def cast_and_multiply(
-    x_TPW: Tensor, largest_CT: Tensor, column_scales_PW: Tensor, right_PWR: Tensor
+    x_TPW: Tensor, largest_T: Tensor, column_scales_PW: Tensor, right_PWR: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """quantise_rows(x * column scales), and x times ``right``, part by part, from one reading of x.
 
-    P parts lie side by side in a row and are cast with one scale. ``largest``: of each row after scaling, in chunks
-    of columns. Returns float8 [T, PW], scales [T, 1] and the products [T, PR] in the type of x.
+    P parts lie side by side in a row and are cast with one scale; ``largest``: of each row after scaling, in float32.
+    Returns float8 [T, PW], scales [T, 1] and the products [T, PR] in the type of x.
     """
     tokens, parts, width = x_TPW.shape
     rank = right_PWR.shape[2]
@@ -44,8 +44,8 @@ def cast_and_multiply(
     products_TR = x_TPW.new_empty(tokens, parts * rank)
     rows, columns = 128, 128
     _cast_and_multiply_kernel[(triton.cdiv(tokens, rows), parts)](
-        x_TPW, largest_CT, column_scales_PW, right_PWR, q_TW, row_scales_T1, products_TR,
-        tokens, width, largest_CT.shape[0], FP8_MAX, SMALLEST, rank, rows, columns, num_warps=4, num_stages=3,
+        x_TPW, largest_T, column_scales_PW, right_PWR, q_TW, row_scales_T1, products_TR,
+        tokens, width, FP8_MAX, SMALLEST, rank, rows, columns, num_warps=4, num_stages=3,
     )  # fmt: skip
     return q_TW, row_scales_T1, products_TR
 
@@ -94,7 +94,7 @@ def _cast_joined_rows_kernel(
 @triton.jit
 def _cast_and_multiply_kernel(
     x, largest, scales, right, q, row_scales, products,
-    tokens, width, chunks, MOST: tl.constexpr, SMALLEST: tl.constexpr,
+    tokens, width, MOST: tl.constexpr, SMALLEST: tl.constexpr,
     RANK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -102,11 +102,7 @@ def _cast_and_multiply_kernel(
     there = row < tokens
     wide = row.to(tl.int64)[:, None]
     rank = tl.arange(0, RANK)[None, :]
-    most = tl.full((ROWS,), SMALLEST, dtype=tl.float32)
-    for start in tl.range(0, chunks, 32, num_stages=1):
-        chunk = start + tl.arange(0, 32)[:, None]
-        some = tl.load(largest + chunk * tokens + row[None, :], mask=(chunk < chunks) & there[None, :], other=0.0)
-        most = tl.maximum(most, tl.max(some, axis=0))
+    most = tl.maximum(tl.load(largest + row, mask=there, other=1.0), SMALLEST)
     tl.store(row_scales + row, most / MOST, mask=there)
     factor = (MOST / most)[:, None]
     total = tl.zeros((ROWS, RANK), dtype=tl.float32)
@@ -121,5 +117,5 @@ def _cast_and_multiply_kernel(
         scaled = value.to(tl.float32) * tl.load(scales + column, mask=inside, other=0.0)[None, :]
         tl.store(q + at, (scaled * factor).to(q.dtype.element_ty), mask=both)
         total = tl.dot(value, skinny, total)
-    at = wide * (parts * RANK) + part * RANK + rank
-    tl.store(products + at, total.to(products.dtype.element_ty), mask=there[:, None])
+    to = products + wide * (parts * RANK) + part * RANK + rank
+    tl.store(to, total.to(products.dtype.element_ty), mask=there[:, None])

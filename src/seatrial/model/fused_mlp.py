@@ -103,7 +103,7 @@ def fused_mlp_backward(
     halves_T2M = dgate_up_T2M.unflatten(1, (2, -1))
     b_2MR = b_up_OR.unflatten(0, (2, -1))
     if scales_O is not None:
-        dgate_up_fp8, scales_T1, gb_up_T2R = cast_and_multiply(halves_T2M, largest_CT, scales_O, b_2MR)
+        dgate_up_fp8, scales_T1, gb_up_T2R = cast_and_multiply(halves_T2M, largest_CT.amax(0), scales_O, b_2MR)
     else:
         dgate_up_fp8, scales_T1 = None, None
         gb_up_T2R = torch.cat([half_TM @ b_MR for half_TM, b_MR in zip(halves_T2M.unbind(1), b_2MR, strict=True)], 1)
@@ -165,7 +165,8 @@ def _activation_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradient of gate and up [T, 2M], its rows' largest after scaling [C, T], and three gradients of adapters.
 
-    They are those of B of gate, B of up and A of down (transposed): [3, M, R] in float32.
+    They are those of B of gate, B of up and A of down (transposed): [3, M, R] in float32. Where nothing is scaled, the
+    largest are not written.
     """
     tokens, width = dhidden_TM.shape
     rank = gb_down_TR.shape[1]
