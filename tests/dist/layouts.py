@@ -25,6 +25,7 @@ from tests.worlds import _forked, _together
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PACKS_PER_RANK = 2
 SIZE = 4
+BLOCKS = 3
 
 
 def small_model(*, base: str, tied: bool) -> PreTrainedModel:
@@ -35,7 +36,7 @@ def small_model(*, base: str, tied: bool) -> PreTrainedModel:
         vocab_size=131,
         hidden_size=36,
         intermediate_size=46,
-        num_hidden_layers=3,
+        num_hidden_layers=BLOCKS,
         num_attention_heads=3,
         num_key_value_heads=3,
         tie_word_embeddings=tied,
@@ -89,14 +90,14 @@ def gradients_of_one_process(base: str, *, tied: bool) -> dict[str, Tensor]:
     return gradients(PackLoss(small_model(base=base, tied=tied)), list(range(SIZE * PACKS_PER_RANK)), steps=1)
 
 
-def compare(world: World, base: str, plan: str, *, tied: bool, recompute: bool, reshard: bool) -> None:
+def compare(world: World, base: str, plan: str, *, tied: bool, recompute: bool, whole_blocks: int) -> None:
     model = small_model(base=base, tied=tied)
     everything = list(range(world.size * PACKS_PER_RANK))
     expected = gradients_of_one_process(base, tied=tied)
     packed = PackLoss(model)
     if plan != "replicate":
         size = world.size if plan == "shard" else world.size // 2
-        shard(packed, process_mesh(world.size, size, "cpu"), reshard_after_forward=reshard)
+        shard(packed, process_mesh(world.size, size, "cpu"), whole_blocks=whole_blocks)
         pieces = {name: p for name, p in model.named_parameters() if isinstance(p, DTensor)}
         assert len(pieces) == len(list(model.named_parameters()))
         assert (base == "fp8") == any(piece.to_local().dtype == torch.float8_e4m3fn for piece in pieces.values())
@@ -104,7 +105,7 @@ def compare(world: World, base: str, plan: str, *, tied: bool, recompute: bool, 
         checkpoint_activations(model, "full")
     parameters = [p for p in model.parameters() if p.requires_grad]
     found = gradients(packed, everything[world.rank :: world.size], GradientSum(packed, parameters))
-    named = f"{base} {plan} tied={tied} recompute={recompute} reshard={reshard}"
+    named = f"{base} {plan} tied={tied} recompute={recompute} whole_blocks={whole_blocks}"
     assert found.keys() == expected.keys(), named
     for name, gradient in found.items():
         furthest = float((gradient - expected[name]).abs().max() / expected[name].abs().max().clamp(min=1e-6))
@@ -120,12 +121,13 @@ def live(port: int, rank: int) -> None:
     with joined_world(timeout_seconds=60) as world:
         plans = ("replicate", "shard", "hybrid")
         for base, plan in itertools.product(("plain", "fp8", "trained"), plans):
-            compare(world, base, plan, tied=False, recompute=False, reshard=True)
+            compare(world, base, plan, tied=False, recompute=False, whole_blocks=0)
             if base == "trained" or plan == "shard":
-                compare(world, base, plan, tied=True, recompute=False, reshard=True)
+                compare(world, base, plan, tied=True, recompute=False, whole_blocks=0)
         for base in ("fp8", "trained"):
-            compare(world, base, "hybrid", tied=False, recompute=True, reshard=True)
-            compare(world, base, "shard", tied=False, recompute=False, reshard=False)
+            compare(world, base, "hybrid", tied=False, recompute=True, whole_blocks=0)
+            for whole_blocks in (1, BLOCKS):
+                compare(world, base, "shard", tied=False, recompute=False, whole_blocks=whole_blocks)
         dist.barrier()
 
 

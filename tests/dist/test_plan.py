@@ -16,7 +16,7 @@ LLAMA_8B = Shape(128256, 4096, 14336, 32, 4096, 1024, tied=False)
 LLAMA_70B = Shape(128256, 8192, 28672, 80, 8192, 1024, tied=False)
 H100 = int(79.1 * GIB)
 WHOLE = Layout("replicate", 1, "none")
-GATHERED = Layout("shard", 8, "none", reshard_after_forward=False, gathered=True)
+GATHERED = Layout("shard", 8, "none", gathered=True)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_attention_takes_no_more_workspace_than_is_reckoned_with() -> None:
 
 def test_exact_sums_keep_adapters_whole_and_do_not_make_the_layout_hang_on_the_packs() -> None:
     exact = job(order_free=True, repeatable=True)
-    pieces = Layout("shard", 8, "none", reshard_after_forward=False)
+    pieces = Layout("shard", 8, "none", whole_blocks=32)
     whole = estimate(LLAMA_8B, exact, WHOLE, gpus=8)
     sharded = estimate(LLAMA_8B, exact, pieces, gpus=8)
     assert (sharded.adapters, sharded.moments) == (whole.adapters, whole.moments)
@@ -95,14 +95,14 @@ def job(**values: int | str) -> Job:
 )
 def test_the_fastest_that_fits_is_chosen(shape: Shape, job: Job, gpus: Gpus, layout: Layout) -> None:
     choice = choose(shape, job, gpus)
-    assert choice.layout == layout
+    assert replace(choice.layout, whole_blocks=0) == layout
     assert gpus.memory_bytes == 0 or choice.estimate.total < gpus.memory_bytes
 
 
 @pytest.mark.parametrize(("base", "bytes_each"), [("plain", 4), ("fp8", 6)])
 def test_gathered_weights_take_sums_of_gradients_and_float8_copies(base: str, bytes_each: int) -> None:
     sizes = [
-        estimate(LLAMA_8B, job(rank=0, base=base), replace(GATHERED, gathered=gathered), gpus=8).gathered
+        estimate(LLAMA_8B, job(rank=0, base=base), replace(GATHERED, whole_blocks=32, gathered=gathered), gpus=8).gathered
         for gathered in (True, False)
     ]
     assert sizes[0] - sizes[1] == pytest.approx(8.03e9 * bytes_each, rel=0.1)  # embedding and head are not quantised
@@ -117,11 +117,27 @@ def test_only_full_training_gathers_and_says_so() -> None:
     assert re.search(r"shard over 8, activation checkpointing none, weights gathered once a step would take \d+", why)
 
 
+@pytest.mark.parametrize(
+    ("shape", "gpus"), [(LLAMA_70B, Gpus(4, 4, 140 * GIB)), (LLAMA_70B, Gpus(8, 8, H100)), (LLAMA_8B, Gpus(8, 8, H100))]
+)
+def test_as_many_blocks_stay_whole_as_there_is_room_for(shape: Shape, gpus: Gpus) -> None:
+    small = job(pack_tokens=4096)
+    choice = choose(shape, small, gpus, plan="shard")
+    kept = choice.layout.whole_blocks
+    assert choice.estimate == estimate(shape, small, choice.layout, gpus=gpus.count)
+    assert choice.estimate.total <= 0.9 * gpus.memory_bytes
+    assert 0 < kept <= shape.blocks
+    if kept < shape.blocks:
+        more = estimate(shape, small, replace(choice.layout, whole_blocks=kept + 1), gpus=gpus.count)
+        assert more.total > 0.9 * gpus.memory_bytes
+
+
 def test_what_is_given_is_kept_to() -> None:
     gpus = Gpus(16, 8, H100)
     assert choose(LLAMA_8B, job(), gpus, plan="hybrid").layout.shard_size == 8
     assert choose(LLAMA_8B, job(), gpus, plan="hybrid", shard_size=4).layout.shard_size == 4
-    assert choose(LLAMA_8B, job(), gpus, plan="shard", checkpointing="full").layout == Layout("shard", 16, "full")
+    small = choose(LLAMA_8B, job(), gpus, plan="shard", checkpointing="full").layout
+    assert small == Layout("shard", 16, "full", whole_blocks=32)
     asked = choose(LLAMA_70B, job(), gpus, plan="replicate", checkpointing="none")
     assert asked.layout == WHOLE
     assert "should not fit" in asked.why

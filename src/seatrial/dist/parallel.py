@@ -30,7 +30,7 @@ def shard(
     packed: PackLoss,
     mesh: DeviceMesh,
     *,
-    reshard_after_forward: bool,
+    whole_blocks: int = 0,
     compute: torch.dtype | None = None,
     unsharded: Collection[nn.Parameter] = (),
 ) -> None:
@@ -43,23 +43,24 @@ def shard(
     tokens, so they must be summed: hence the divide factor of 1.
 
     Args:
-        reshard_after_forward: give a block's gathered parameters back after its forward pass, and gather them again
-            for its backward pass.
+        whole_blocks: so many blocks, the last ones, keep their gathered parameters from the forward to the backward
+            pass, which begins with them; the others give them back and gather them again.
         compute: what weights that are all trained are gathered in, from wider shards that the optimizer updates;
             gradients are then summed in float32. None: as they are stored.
         unsharded: parameters that every process keeps whole, and FSDP does not see.
     """
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32 if compute is not None else None)
     unseen = set(unsharded)
+    plain = decoder_blocks(packed.model)
     blocks = [
         fully_shard(
             block,
             mesh=mesh,
-            reshard_after_forward=reshard_after_forward,
+            reshard_after_forward=index < len(plain) - whole_blocks,
             mp_policy=policy,
             ignored_params=unseen & set(block.parameters()),
         )
-        for block in decoder_blocks(packed.model)
+        for index, block in enumerate(plain)
     ]
     ends: list[FSDPModule] = []
     embedding = packed.model.get_input_embeddings()

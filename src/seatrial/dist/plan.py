@@ -29,6 +29,8 @@ NCCL_BYTES = 1 * GIB
 """Channels and buffers of NCCL with more than one GPU. An assumption: set generously, not measured."""
 USABLE = 0.97
 """Share of a GPU's memory that the caching allocator can fill before fragments of it stay unused."""
+FILLED = 0.9
+"""Share of it up to which what need not be kept is: an estimate that is a little short must not cost the training."""
 LOSS_CHUNK = 2048
 """Positions whose logits exist at one time (seatrial.model.loss.CHUNK; a test holds them equal)."""
 _BITS = {"plain": 16.0, "fp8": 8.0, "nf4": 4.127}
@@ -125,6 +127,7 @@ class Gpus:
 class Layout:
     """How the model lies. ``shard_size``: GPUs that share one copy.
 
+    ``whole_blocks``: so many blocks, the last ones, stay gathered from the forward to the backward pass.
     ``gathered``, when every weight is trained: the weights stay whole, and quantised, for all packs of a step, and each
     rank sums its own gradients (seatrial.dist.gathered).
     """
@@ -132,7 +135,7 @@ class Layout:
     plan: Plan
     shard_size: int
     checkpointing: Recompute
-    reshard_after_forward: bool = True
+    whole_blocks: int = 0
     gathered: bool = False
 
 
@@ -207,7 +210,9 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         # The block at work, the next one, and a buffer that either arrives in; the head; gradients of two blocks.
         a_block_adapters = 0 if job.order_free else in_block
         a_whole_block = stored + a_block_adapters * 4 if lora else a_block * compute
-        blocks_whole = (3 if layout.reshard_after_forward else shape.blocks + 1) * a_whole_block
+        blocks_whole = min(3 + layout.whole_blocks, shape.blocks + 1) * a_whole_block
+        if layout.gathered:
+            blocks_whole = (shape.blocks + 1) * a_whole_block
         sums = 2 * (a_block_adapters if lora else a_block) * 4
         gathered += blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
         if layout.gathered:
@@ -267,11 +272,13 @@ def choose(
         return Choice(layouts[0], sizes[0], "no GPU, whose memory could be too small")
     for layout, size in zip(layouts, sizes, strict=True):
         if size.total <= limit:
+            filled = _filled(shape, job, gpus, layout)
+            size = estimate(shape, job, filled, gpus=gpus.count)
             why = f"{size.total / GIB:.1f} of {gpus.memory_bytes / GIB:.1f} GiB a GPU ({size})"
             if layout is not layouts[0]:
                 first = layouts[0]
                 why += f"; {_said(first)} would take {sizes[0].total / GIB:.1f} GiB"
-            return Choice(layout, size, why)
+            return Choice(filled, size, why)
     if plan != "auto" and checkpointing != "auto":
         return Choice(
             layouts[-1], sizes[-1], f"asked for, though it should not fit: {sizes[-1].total / GIB:.1f} GiB a GPU"
@@ -283,6 +290,15 @@ def choose(
         f"it takes {least.total / GIB:.1f} GiB a GPU ({least}); "
         + (f"would fit: {', or '.join(near)}" if near else "nor would more GPUs, another base or shorter packs help")
     )
+
+
+def _filled(shape: Shape, job: Job, gpus: Gpus, layout: Layout) -> Layout:
+    """The same with as many blocks kept whole as there is room for: what is kept is not gathered again."""
+    if layout.plan == "replicate" or layout.gathered:
+        return layout
+    room = int(gpus.memory_bytes * FILLED)
+    fuller = (replace(layout, whole_blocks=blocks) for blocks in range(shape.blocks, 0, -1))
+    return next((each for each in fuller if estimate(shape, job, each, gpus=gpus.count).total <= room), layout)
 
 
 def _said(layout: Layout) -> str:
@@ -313,8 +329,8 @@ def _layouts(job: Job, gpus: Gpus, plan: str, checkpointing: str, shard_size: in
 
 
 def _sharded(plan: Plan, size: int, recompute: list[Recompute], full: bool) -> Iterator[Layout]:
-    if full or "none" in recompute:
-        yield Layout(plan, size, recompute[0], reshard_after_forward=False, gathered=full)
+    if full:
+        yield Layout(plan, size, recompute[0], gathered=True)
     for kind in recompute:
         yield Layout(plan, size, kind)
 

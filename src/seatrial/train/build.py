@@ -69,7 +69,7 @@ def build_training(settings: TrainSettings, layout: Layout, world: World, *, ord
         mesh = process_mesh(world.size, layout.shard_size, world.device.type)
         narrow = torch.bfloat16 if full and settings.model.compute == "bfloat16" else None
         unsharded = [p for p in model.parameters() if p.requires_grad] if order_free else []
-        shard(packed, mesh, reshard_after_forward=layout.reshard_after_forward, compute=narrow, unsharded=unsharded)
+        shard(packed, mesh, whole_blocks=layout.whole_blocks, compute=narrow, unsharded=unsharded)
     filled = fill_for_training(model, settings.model, device=world.device, seed=settings.run.seed)
     if settings.lora is not None and settings.model.base == "fp8":
         packed.head.multiply_gradient_in_fp8()

@@ -3,6 +3,8 @@
 Shapes: whole_N is a flat fp32 buffer of N elements on one rank, part_P one of its P = N / ranks element shares.
 """
 
+import itertools
+import math
 import os
 import socket
 import tempfile
@@ -27,7 +29,14 @@ Step = tuple[Collective, int]
 """A collective and its size in bytes, counted as nccl-tests does."""
 
 WARM_UP = 5
-MAX_REPEATS = 2000
+MAX_CALLS = 2000
+CALLS_IN_A_ROW = 20
+"""A sample of a quick collective is the mean of so many calls, which is what nccl-tests times by default (-n 20)."""
+SAMPLE_SECONDS = 1e-3
+"""A sample that is as long needs no more calls: the microseconds that marking its end takes are under 1 % of it."""
+CALLS_AHEAD = 100
+HOLD_CYCLES = 20_000_000
+"""A GPU is held for 10 ms, in which the processor queues CALLS_AHEAD calls at 20 to 50 microseconds each."""
 TIMEOUT = timedelta(seconds=30)
 """In which a collective that waits for a rank gives up; the largest takes a second."""
 LAST_WORDS_SECONDS = 5.0
@@ -35,7 +44,7 @@ LAST_WORDS_SECONDS = 5.0
 
 
 class StepFacts(Facts):
-    """``seconds``: per repeat, the slowest rank. ``wrong``: elements that are not exact, over all ranks."""
+    """``seconds``: of a call, per sample, on the slowest rank. ``wrong``: elements not exact, over all ranks."""
 
     collective: Collective
     size_bytes: int
@@ -124,11 +133,12 @@ def take_step(collective: Collective, size_bytes: int, device: "torch.device", s
     wrong = torch.tensor([wrong_elements(collective, call, buffers, rank, ranks)], device=device)
     dist.all_reduce(wrong)
     _time(call, buffers, WARM_UP)
-    # The number of repeats is fixed from one timed round that all ranks agree on, so that all make as many calls.
+    # The number of calls is fixed from one timed round that all ranks agree on, so that all make as many.
     pace = torch.tensor([max(_time(call, buffers, 3))], device=device)
     dist.all_reduce(pace, op=dist.ReduceOp.MAX)
-    repeats = int(min(max(seconds / pace.item(), MIN_SAMPLES), MAX_REPEATS))
-    durations = torch.tensor(_time(call, buffers, repeats), device=device)
+    in_a_row = calls_in_a_row(pace.item()) if device.type == "cuda" else 1
+    samples = int(min(max(seconds / (pace.item() * in_a_row), MIN_SAMPLES), MAX_CALLS // in_a_row))
+    durations = torch.tensor(_time(call, buffers, samples, in_a_row), device=device)
     dist.all_reduce(durations, op=dist.ReduceOp.MAX)
     return StepFacts(
         collective=collective,
@@ -241,23 +251,41 @@ def _differing(found: "torch.Tensor", first: int, of_ranks: Sequence[int]) -> in
     return wrong
 
 
-def _time(call: Callable[[], object], buffers: Buffers, repeats: int) -> list[float]:
-    """Seconds of each call: by events on the stream on a GPU, by the clock otherwise."""
-    import torch
+def calls_in_a_row(call_seconds: float) -> int:
+    """Calls whose mean is one sample: as many as make it long enough to be timed to 1 %, as few as show the tail."""
+    return min(max(math.ceil(SAMPLE_SECONDS / call_seconds), 1), CALLS_IN_A_ROW)
 
+
+def _time(call: Callable[[], object], buffers: Buffers, samples: int, in_a_row: int = 1) -> list[float]:
+    """Seconds of a call, once per sample: by events on the stream on a GPU, by the clock otherwise."""
     if buffers.whole_N.device.type == "cuda":
-        marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
-        for start, stop in marks:
-            buffers.whole_N.fill_(1.0)  # sums of sums would overflow
-            start.record()
-            call()
-            stop.record()
-        torch.cuda.synchronize()
-        return [float(start.elapsed_time(stop)) / 1000 for start, stop in marks]
+        at_once = max(CALLS_AHEAD // in_a_row, 1)
+        rounds = [min(at_once, samples - first) for first in range(0, samples, at_once)]
+        return [seconds for count in rounds for seconds in _time_queued(call, count, in_a_row)]
     seconds = []
-    for _ in range(repeats):
-        buffers.whole_N.fill_(1.0)
+    for _ in range(samples):
+        buffers.whole_N.fill_(1.0)  # sums of sums would overflow
         begin = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - begin)
     return seconds
+
+
+def _time_queued(call: Callable[[], object], samples: int, in_a_row: int) -> list[float]:
+    """Seconds of a call, each sample the mean of ``in_a_row``, when the GPU makes one right after the other.
+
+    That is how nccl-tests defines it: what the processor takes to launch a call is not counted, nor how late a rank
+    comes to it. Sums of sums overflow to infinity meanwhile, which takes no longer.
+    """
+    import torch
+
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
+    torch.cuda._sleep(HOLD_CYCLES)  # or the GPU would wait for the processor, and quick calls would take its time
+    call()  # ends on all ranks at once, so that none is late for the first one that counts
+    marks[0].record()
+    for mark in marks[1:]:
+        for _ in range(in_a_row):
+            call()
+        mark.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(stop) / 1000 / in_a_row for start, stop in itertools.pairwise(marks)]
