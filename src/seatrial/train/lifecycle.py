@@ -96,7 +96,7 @@ def _open(run: RunDir, settings: TrainSettings, world: World, pids: Sequence[int
         read_acceptance(settings.run.acceptance)  # refused now, not when the model is loaded
     run.prepare()
     if (unheard := ended_unheard(run.read_events())) is not None:
-        reason = f"attempt {unheard} ended without a word: its processes were killed together with their watchdogs"
+        reason = f"attempt {unheard} ended without a word: its processes and what watched them died at once"
         run.event("fault", what=UNHEARD, reason=reason, attempt=unheard, ranks=[])
     _refuse_standstill(run, settings)
     run.stop_file.unlink(missing_ok=True)

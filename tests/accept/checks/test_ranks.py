@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seatrial.accept.busbw import COLLECTIVES, Collective
 from seatrial.accept.checks import ranks
@@ -80,6 +82,15 @@ def test_sizes_go_from_8_bytes_to_16_gib_as_far_as_time_and_memory_allow() -> No
         assert (min(sizes), max(sizes)) == (8, 16 * 2**30)
     assert max(size for _, size in nccl_steps(140 * 2**30, 2.0)) == 4 * 2**30
     assert max(size for _, size in nccl_steps(4 * 2**30, 60.0)) == 2**30
+
+
+@given(st.floats(1e-6, 2.0))
+def test_a_sample_is_long_enough_to_be_timed_and_no_longer(call_seconds: float) -> None:
+    """A millisecond, or the 20 calls of nccl-tests: a call that takes as long is timed by itself, so its tail shows."""
+    count = ranks.calls_in_a_row(call_seconds)
+    assert 1 <= count <= 20
+    assert count == 20 or count * call_seconds >= 1e-3
+    assert count == 1 or (count - 1) * call_seconds < 1e-3
 
 
 def choice(**changes: Any) -> dict[str, Any]:

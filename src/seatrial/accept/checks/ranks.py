@@ -274,8 +274,8 @@ def _time(call: Callable[[], object], buffers: Buffers, samples: int, in_a_row: 
 def _time_queued(call: Callable[[], object], samples: int, in_a_row: int) -> list[float]:
     """Seconds of a call, each sample the mean of ``in_a_row``, when the GPU makes one right after the other.
 
-    That is how nccl-tests defines it: what the processor takes to launch a call is not counted, nor how late a rank
-    comes to it. Sums of sums overflow to infinity meanwhile, which takes no longer.
+    That is what nccl-tests times: launches hide behind the calls before, and no rank comes late to one. Sums of sums
+    overflow to infinity meanwhile, which takes no longer.
     """
     import torch
 
