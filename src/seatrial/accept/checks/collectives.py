@@ -170,7 +170,7 @@ def summary(facts: RanksFacts) -> str:
 
 
 def step_measurements(facts: RanksFacts) -> list[Measurement]:
-    """Bus bandwidth, median time and p99 time of each step; p99 is the largest of fewer than 100 repeats."""
+    """Bus bandwidth, median time and p99 time of each step; p99 is the largest of fewer than 100 samples."""
     numbers = []
     where = f"{node_name()}, {facts.ranks} {facts.backend} ranks"
     for step in facts.steps:
