@@ -29,7 +29,7 @@ Step = tuple[Collective, int]
 """A collective and its size in bytes, counted as nccl-tests does."""
 
 WARM_UP = 5
-MAX_CALLS = 2000
+MAX_CALLS = 1000
 CALLS_IN_A_ROW = 20
 """A sample of a quick collective is the mean of so many calls, which is what nccl-tests times by default (-n 20)."""
 SAMPLE_SECONDS = 1e-3
