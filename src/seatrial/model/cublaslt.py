@@ -24,6 +24,7 @@ _WORKSPACE_BYTES = 32 * 2**20
 """What cuBLAS advises for this GPU."""
 
 
+@cache
 def adds_onto(device: torch.device) -> bool:
     """Whether float8 products with a scale for each row add to what is there: compute capability 9.0, CUDA 12.9 on."""
     cuda = torch.version.cuda
