@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from seatrial.records import read_jsonl
+
 Breaking = Callable[[dict[str, Any]], None]
 """What a process does to itself before it trains, given the object of its training."""
 
@@ -99,8 +101,7 @@ def _together(pids: Sequence[int]) -> list[int]:
 
 def _kill_at(run: Path, step: int) -> None:
     while True:
-        metrics = run / "metrics.jsonl"
-        if metrics.exists() and any(json.loads(line)["step"] >= step for line in metrics.read_text().splitlines()):
+        if any(record["step"] >= step for record in read_jsonl(run / "metrics.jsonl")):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.002)
 

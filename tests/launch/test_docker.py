@@ -24,7 +24,7 @@ if sys.argv[1] == "run":
     told = {"words": sys.argv[2:], "settings": None}
     for word in sys.argv:
         if word.startswith("type=bind,source=") and word.endswith("config.yaml,readonly"):
-            told["settings"] = open(word.split(",")[1].removeprefix("source=")).read()
+            told["settings"] = open(word.split(",")[1].removeprefix("source="), newline="").read()
     json.dump(told, open(os.environ["TOLD"], "w"))
 """
 
@@ -90,7 +90,18 @@ def test_a_secret_is_a_name(tmp_path: Path) -> None:
 
 
 NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_size=30) | st.sampled_from(
-    ["$(touch broken)", "`id`", "'; exit 1 #", '"', "\\", "a\nb", "END_OF_SETTINGS", "a\nEND_OF_SETTINGS\nexit 1"]
+    [
+        "$(touch broken)",
+        "`id`",
+        "'; exit 1 #",
+        '"',
+        "\\",
+        "a\nb",
+        "END_OF_SETTINGS",
+        "a\nEND_OF_SETTINGS\nexit 1",
+        "\r",
+        "a\r\n",
+    ]
 )
 
 

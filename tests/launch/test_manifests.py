@@ -141,6 +141,8 @@ NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_siz
         "{{x}}",
         "\t",
         "%YAML",
+        "\r",
+        "a\r\n",
     ]
 )
 

@@ -123,7 +123,19 @@ def test_secrets_are_names_that_the_command_line_passes_on() -> None:
 
 
 NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_size=30) | st.sampled_from(
-    ["$(touch broken)", "`id`", "'; exit 1 #", '"', "\\", "a\nb", "END_OF_SETTINGS", "a\nEND_OF_SETTINGS\nexit 1", "no"]
+    [
+        "$(touch broken)",
+        "`id`",
+        "'; exit 1 #",
+        '"',
+        "\\",
+        "a\nb",
+        "END_OF_SETTINGS",
+        "a\nEND_OF_SETTINGS\nexit 1",
+        "no",
+        "\r",
+        "a\r\n",
+    ]
 )
 
 
