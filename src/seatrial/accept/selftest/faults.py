@@ -354,7 +354,7 @@ def self_test() -> Iterator[Caught]:
             scratch.mkdir()
             yield _timed(time.monotonic(), fault.inject(scratch))
         start = time.monotonic()
-        played = play_ranks(Path(directory), [{"node": LATE, "delay_seconds": 0.1}, {"node": WRONG, "flip": 4321}])
+        played = play_ranks(Path(directory), [{"node": LATE, "delay_seconds": 0.25}, {"node": WRONG, "flip": 4321}])
         yield _timed(start, delayed_rank(played))
         yield _timed(start, wrong_result_bit(played))
         start = time.monotonic()
