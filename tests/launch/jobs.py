@@ -2,9 +2,28 @@
 
 from typing import Any
 
+from hypothesis import strategies as st
+
 from seatrial.launch.job import Job
 
 CONFIG = "run: {dir: runs/llama}\nmodel: {path: meta-llama/Llama-3.1-8B-Instruct}\ndata: {train: data/tools}\n"
+
+NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_size=30) | st.sampled_from(
+    [
+        "$(touch broken)",
+        "`id`",
+        "'; exit 1 #",
+        '"',
+        "\\",
+        "a\nb",
+        "END_OF_SETTINGS",
+        "a\nEND_OF_SETTINGS\nexit 1",
+        "no",
+        "\r",
+        "a\r\n",
+    ]
+)
+"""Text of a user that a script must neither run nor change."""
 
 
 def training(nodes: int, **changes: Any) -> Job:

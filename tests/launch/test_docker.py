@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seatrial.errors import SettingsError
 from seatrial.launch.docker import render_docker
 from tests.launch import golden_files
-from tests.launch.jobs import CONFIG, training
+from tests.launch.jobs import CONFIG, NASTY, training
 
 STAND_IN = """\
 #!/usr/bin/env python3
@@ -87,22 +87,6 @@ def test_each_of_several_nodes_is_told_which_it_is(tmp_path: Path) -> None:
 def test_a_secret_is_a_name(tmp_path: Path) -> None:
     told = run_script(tmp_path, script())
     assert "hf_secret" not in json.dumps(told) + (tmp_path / "job.sh").read_text()
-
-
-NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_size=30) | st.sampled_from(
-    [
-        "$(touch broken)",
-        "`id`",
-        "'; exit 1 #",
-        '"',
-        "\\",
-        "a\nb",
-        "END_OF_SETTINGS",
-        "a\nEND_OF_SETTINGS\nexit 1",
-        "\r",
-        "a\r\n",
-    ]
-)
 
 
 @settings(max_examples=25, deadline=None)

@@ -16,7 +16,7 @@ from seatrial.errors import SettingsError
 from seatrial.launch.job import Rendered
 from seatrial.launch.skypilot import render_skypilot
 from tests.launch import golden_files
-from tests.launch.jobs import CONFIG, training
+from tests.launch.jobs import CONFIG, NASTY, training
 from tests.launch.requirements import lacking
 
 CHECK = Path(__file__).parent / "check_sky.py"
@@ -120,23 +120,6 @@ def test_secrets_are_names_that_the_command_line_passes_on() -> None:
     rendered = render_skypilot(training(2), CONFIG)
     assert task(rendered)["secrets"] == {"HF_TOKEN": None}
     assert rendered.submit[-1][-3:-1] == ("--secret", "HF_TOKEN")
-
-
-NASTY = st.text(st.characters(exclude_characters="\x00", codec="utf-8"), max_size=30) | st.sampled_from(
-    [
-        "$(touch broken)",
-        "`id`",
-        "'; exit 1 #",
-        '"',
-        "\\",
-        "a\nb",
-        "END_OF_SETTINGS",
-        "a\nEND_OF_SETTINGS\nexit 1",
-        "no",
-        "\r",
-        "a\r\n",
-    ]
-)
 
 
 @settings(max_examples=25, deadline=None)
