@@ -210,9 +210,8 @@ def estimate(shape: Shape, job: Job, layout: Layout, *, gpus: int) -> Estimate:
         # The block at work, the next one, and a buffer that either arrives in; the head; gradients of two blocks.
         a_block_adapters = 0 if job.order_free else in_block
         a_whole_block = stored + a_block_adapters * 4 if lora else a_block * compute
-        blocks_whole = min(3 + layout.whole_blocks, shape.blocks + 1) * a_whole_block
-        if layout.gathered:
-            blocks_whole = (shape.blocks + 1) * a_whole_block
+        whole = shape.blocks if layout.gathered else layout.whole_blocks
+        blocks_whole = min(3 + whole, shape.blocks + 1) * a_whole_block
         sums = 2 * (a_block_adapters if lora else a_block) * 4
         gathered += blocks_whole + shape.end * (job.weight_bytes if lora else compute) + sums
         if layout.gathered:

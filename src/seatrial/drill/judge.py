@@ -234,7 +234,8 @@ def _struck_at(evidence: Evidence) -> float | None:
 def _noticed_at(said: JsonObject, evidence: Evidence) -> float:
     """When the event was said; where only the next attempt could say it, when torchrun ended."""
     if said.get("what") == UNHEARD:
-        return max(start.ended for start in evidence.starts if start.ended <= said["time"])
+        ends = [start.ended for start in evidence.starts if start.ended <= said["time"]]
+        return max(ends, default=float(said["time"]))
     return float(said["time"])
 
 
