@@ -115,6 +115,8 @@ def test_an_indexed_job_goes_on_after_a_lost_node_and_a_drained_one(pods: Cluste
     pods.lose(first)
     run.until(lambda: run.pods[0] is not first and steps(training) >= 20)
     assert run.pods[1] is second, "the pod that was left goes on"
+    (said,) = (event for event in training.read_events() if event["event"] in ("stall", "fault"))
+    assert (said["ranks"], said["host"]) == ([0], "tiny-0")
     pods.evict(second)
     run.until(lambda: len(run.ended) == 3)
     assert sorted(run.ended[1:]) == [(0, 75), (1, 75)], run.logs()

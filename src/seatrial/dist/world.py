@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,11 +16,15 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from seatrial.dist.orphan import die_with_launcher
+from seatrial.dist.watchdog.nodes import within
 from seatrial.dist.watchdog.sight import record_collectives
 from seatrial.errors import Preempted
 
 _LEAVE_SECONDS = 20.0
 """How long the first rank stays for the others at the end: each only has to read what was told last."""
+
+_FLEE_SECONDS = 2.0
+"""How long a rank that failed tries to say that it leaves: a store on a node that was lost never answers."""
 
 _POLL_SECONDS = 0.02
 
@@ -115,9 +120,14 @@ def _until_all_have_left(store: Store, rank: int, size: int) -> Iterator[None]:
         all_is_well = True
         raise
     finally:
-        deadline = time.monotonic() + _LEAVE_SECONDS
-        with suppress(RuntimeError):  # the first rank did not wait for us, and had its reason
-            left = store.add("left", 1)
-            while rank == 0 and all_is_well and left < size and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
-                left = store.add("left", 0)
+        patience = _LEAVE_SECONDS if all_is_well else _FLEE_SECONDS
+        within(patience, partial(_leave, store, size if rank == 0 and all_is_well else 0))
+
+
+def _leave(store: Store, awaited: int) -> None:
+    """Tell the store that we are done with it; return when ``awaited`` ranks are."""
+    with suppress(RuntimeError):  # the first rank did not wait for us, and had its reason
+        left = store.add("left", 1)
+        while left < awaited:
+            time.sleep(_POLL_SECONDS)
+            left = store.add("left", 0)

@@ -62,3 +62,15 @@ def test_object_storage_without_a_rename(folders: dict[str, Path], monkeypatch: 
     for name in names:
         verify(storage, name)
     assert storage.leftovers() == []
+
+
+def test_a_rank_that_fails_leaves_though_another_never_answers(tmp_path: Path) -> None:
+    RunDir(tmp_path).prepare()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.dist.checkpoint.lost", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

@@ -1,5 +1,6 @@
 """What nodes conclude from each other's files, and from there being none."""
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ LOST = Ending("fault", "connection lost", Finding("rank 0: RuntimeError: Connect
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "SILENT_SECONDS", 0.6)
+    monkeypatch.setattr(gossip, "SILENT_SECONDS", 0.6)
+    monkeypatch.setattr(gossip, "TELL_SECONDS", 0.1)
     monkeypatch.setattr(gossip, "RECORD_SECONDS", 0.2)
     monkeypatch.setattr(gossip, "HEAR_SECONDS", 0.02)
 
@@ -61,9 +64,31 @@ def test_a_stall_that_another_node_found_first_is_a_stall(tmp_path: Path) -> Non
     ended = view(1, state="")
     tell(tmp_path, 1, report(1, finding="all 2 ranks wait", what="stall", views=(ended,)))
     ours = Gossip(tmp_path, 0, 2, generation=OURS, host="node-0")
-    ours.exchange([view(0)])
+    ours.exchange([view(0)], time.monotonic())
     assert ours.concluded is not None
     assert (ours.concluded.event, ours.concluded.finding.reason) == ("stall", "all 2 ranks wait")
+
+
+def test_what_was_told_before_is_not_enough_to_blame_anybody(tmp_path: Path) -> None:
+    """The node may have been lost just then, which is known when it has been silent for long enough."""
+    tell(tmp_path, 1, report(1))
+    ours = Gossip(tmp_path, 0, 2, generation=OURS, host="node-0")
+    ours.say([replace(view(0), idle_seconds=5.0)], None, None)
+    assert not ours.exchange([view(0)], time.monotonic())
+    time.sleep(0.7)
+    assert ours.exchange([view(0)], time.monotonic())
+    (known,) = ours.views
+    assert known.silent_seconds > 0.6
+
+
+def test_a_node_that_tells_something_new_is_known(tmp_path: Path) -> None:
+    tell(tmp_path, 1, report(1))
+    ours = Gossip(tmp_path, 0, 2, generation=OURS, host="node-0")
+    ours.say([replace(view(0), idle_seconds=5.0)], None, None)
+    time.sleep(0.2)
+    noticed = time.monotonic()
+    tell(tmp_path, 1, report(1, number=2))
+    assert ours.exchange([view(0)], noticed)
 
 
 def test_what_happened_to_our_own_needs_no_other_word(tmp_path: Path) -> None:
@@ -129,6 +154,22 @@ def test_the_first_node_that_is_heard_writes_for_all(tmp_path: Path) -> None:
     third = Gossip(tmp_path, 1, 2, generation=OURS, host="node-1")
     assert third.agree(LOST).what == "killed"
     assert not third.is_first_heard(), "the first node has said it, however silent it is now"
+
+
+@pytest.mark.parametrize("concludes", [True, False])
+def test_somebody_writes_what_a_later_node_knows(tmp_path: Path, concludes: bool) -> None:
+    """The first node where it has heard of it, and the second where the first one is lost before it can."""
+    tell(tmp_path, 0, report(0))
+    second = Gossip(tmp_path, 1, 2, generation=OURS, host="node-1")
+    first_tells = threading.Timer(
+        0.2, tell, (tmp_path, 0, report(0, number=2, finding="rank 1 was killed", what="killed"))
+    )
+    if concludes:
+        first_tells.start()
+    began = time.monotonic()
+    second.await_first()
+    assert time.monotonic() - began < 1.0
+    assert second.is_first_heard() != concludes
 
 
 def test_the_last_word_of_a_node_is_told_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from seatrial.dist.heartbeat import PHASES
 from seatrial.dist.watchdog.nodes import NodeReport, merge
 from seatrial.dist.watchdog.verdict import (
     LIMIT_SECONDS,
+    LOST_SECONDS,
     STEPS_LEARNT,
     RankView,
     StepTimes,
@@ -85,6 +86,30 @@ def test_a_whole_silent_node_is_named_in_few_words() -> None:
     assert "on node-1) is late" in found.reason
     assert "its node has been silent for 20 s: down, or cut off" in found.reason
     assert found.reason.endswith("and 5 more ranks")
+
+
+def test_a_silent_node_is_judged_by_what_those_do_that_wait_for_it() -> None:
+    """It was lost in the second after it had told that it compiles, which may take half an hour."""
+    lost = waiting(8, phase="compile", step=-1, idle=15.0, silent_seconds=LIMIT + 1.0)
+    found = find_stall(ranks(16, {8: lost}), MEDIAN, HANG)
+    assert found is not None
+    assert found.ranks == [8]
+    assert find_stall(ranks(16, {8: lost, 3: waiting(3, idle=0.5)}), MEDIAN, HANG) is None, "others get further"
+    assert find_stall(ranks(16, {8: replace(lost, silent_seconds=11.0)}), MEDIAN, HANG) is None, "heard of lately"
+
+
+@pytest.mark.parametrize(("phase", "step"), [("load", -1), ("save.write", 40), ("evaluate", 40)])
+def test_a_silent_node_is_not_waited_for_as_long_as_a_slow_phase_may_take(phase: str, step: int) -> None:
+    def seconds(idle: float, silent: float) -> list[RankView]:
+        views = [waiting(rank, phase=phase, step=step, idle=idle) for rank in range(16)]
+        views[8] = replace(views[8], silent_seconds=silent)
+        return views
+
+    assert find_stall(seconds(300.0, LOST_SECONDS - 1.0), MEDIAN, HANG) is None
+    assert find_stall(seconds(LOST_SECONDS - 1.0, 300.0), MEDIAN, HANG) is None
+    found = find_stall(seconds(300.0, LOST_SECONDS + 1.0), MEDIAN, HANG)
+    assert found is not None
+    assert found.ranks == [8]
 
 
 def test_nobody_is_blamed_when_all_wait_alike() -> None:

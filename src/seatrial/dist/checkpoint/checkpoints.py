@@ -2,12 +2,15 @@
 
 import secrets
 import statistics
+import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -30,11 +33,17 @@ from seatrial.records import JsonObject
 from seatrial.rundir import RunDir
 from seatrial.settings import CheckpointSettings
 
+Result = TypeVar("Result")
+
 SLOW_SECONDS = 60.0
 """A save under way for longer, when the next is due, is worth an alarm."""
 
 ABANDON_SECONDS = 10.0
 """When a training fails, what the save under way gets to end. Other ranks may be gone and never answer."""
+
+LEAVE_SECONDS = 1.0
+"""What the thread of a save that was abandoned gets to notice. One that asks a rank whose node is gone never does: its
+connection is not closed, and the kernel sends again for a quarter of an hour."""
 
 WEIGHT = "weight/"
 """What the names of weights begin with in the state; the rest is the optimizer's."""
@@ -105,7 +114,7 @@ class Checkpoints:
             keep=settings.keep,
             stall_seconds=stall_seconds,
         )
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._thread = _Thread()
         self._pinned = self._thread.submit(self._memory.pin)  # seconds, while the model is compiled
         self._staged: Staged | None = None
         self._pending: Future[str] | None = None
@@ -201,7 +210,7 @@ class Checkpoints:
         """Make durable what was staged, in the background. ``progress`` comes back from :meth:`load_latest`."""
         assert self._staged is not None, "stage before you write"
         staged, self._staged = self._staged, None
-        self._pending = self._thread.submit(self._saver.make_durable, staged, progress)
+        self._pending = self._thread.submit(partial(self._saver.make_durable, staged, progress))
 
     def forget(self) -> None:
         """Do not write what was staged, since the step before it went wrong; a save is due again."""
@@ -315,10 +324,43 @@ class Checkpoints:
                 self._pending.result(patience if kind is not None else None)
             except TimeoutError:
                 self._saver.abandon()
-        self._thread.shutdown()
+                wait([self._pending], LEAVE_SECONDS)
+        wait([self._pinned])
+        self._thread.close()
         self._saver.close()
         self._parts.clear()
         self._memory.close()
+
+
+class _Thread:
+    """Does one thing after another and keeps no process from ending, as an executor's thread would.
+
+    The same for all saves: a writing process that it starts dies with the very thread that started it.
+    """
+
+    def __init__(self) -> None:
+        self._due: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
+
+    def submit(self, act: Callable[[], Result]) -> "Future[Result]":
+        future: Future[Result] = Future()
+
+        def do() -> None:
+            try:
+                future.set_result(act())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._due.put(do)
+        return future
+
+    def close(self) -> None:
+        """Let it end when it has nothing more to do. Does not wait."""
+        self._due.put(None)
+
+    def _run(self) -> None:
+        while (do := self._due.get()) is not None:
+            do()
 
 
 def _local(tensor: Tensor) -> Tensor:

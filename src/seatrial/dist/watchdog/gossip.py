@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seatrial.dist.watchdog.ending import FAREWELL_SECONDS, Ending, of_link, of_silence
 from seatrial.dist.watchdog.nodes import TELL_SECONDS, NodeReport, OtherNodes, tell, within
-from seatrial.dist.watchdog.verdict import Finding, RankView
+from seatrial.dist.watchdog.verdict import SILENT_SECONDS, Finding, RankView
 
 HEAR_SECONDS = 0.25
 RECORD_SECONDS = 3.0
@@ -32,7 +32,8 @@ class Gossip:
 
     @property
     def views(self) -> list[RankView]:
-        return self._others.views
+        """Ranks of other nodes; none while ours get further, and we do not listen."""
+        return self._others.views if self._listening else []
 
     @property
     def concluded(self) -> Ending | None:
@@ -48,6 +49,16 @@ class Gossip:
         """Whether all nodes before this one are silent, and left nothing to say: one node writes for all."""
         silent = self._others.silent()
         return all(node in silent and not self._others.has_concluded(node) for node in range(self._node))
+
+    def await_first(self) -> None:
+        """Wait until a node before this one has concluded something, and writes for all, or all of them are silent."""
+        began = time.monotonic()
+        before = range(self._node)
+        while not self.is_first_heard() and not any(map(self._others.has_concluded, before)):
+            if time.monotonic() - began > 2 * SILENT_SECONDS:
+                return
+            time.sleep(HEAR_SECONDS)
+            within(RECORD_SECONDS, self._others.read)
 
     def say(self, views: Sequence[RankView], median: float | None, ending: Ending | None) -> None:
         """What the next report holds; at once when it is the first with ranks, or this node ends them."""
@@ -66,12 +77,19 @@ class Gossip:
         if urgent:
             self._due.set()
 
-    def exchange(self, views: Sequence[RankView]) -> None:
-        """Tell now, with stacks, and hear what the others saw meanwhile."""
+    def exchange(self, views: Sequence[RankView], noticed: float) -> bool:
+        """Tell now, with stacks, and hear what the others see. Whether all have told something since we noticed that
+        nobody gets further, or have long been silent: one that has not may be lost, and what it told last is old.
+        """
         self._report = replace(self._report, views=tuple(views))
         within(RECORD_SECONDS, self._tell)
         time.sleep(2 * HEAR_SECONDS)
         within(RECORD_SECONDS, self._others.read)
+        deadline = noticed + 2 * TELL_SECONDS
+        while not self._others.known_since(noticed) and self.concluded is None and time.monotonic() < deadline:
+            time.sleep(HEAR_SECONDS)
+            within(RECORD_SECONDS, self._others.read)
+        return self._others.known_since(noticed)
 
     def tell_end(self, views: Sequence[RankView], ending: Ending | None) -> None:
         """The last report of this node, so that its silence from now on means nothing."""

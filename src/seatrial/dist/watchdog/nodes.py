@@ -91,8 +91,12 @@ class OtherNodes:
 
     @property
     def views(self) -> list[RankView]:
-        """Ranks of other nodes, as much later as their node has been silent."""
-        return merge(dict(self._heard), time.monotonic())
+        """Ranks of other nodes, as much later as their node has been silent; none while the file server does not let
+        us hear, when the silence may be ours."""
+        if time.monotonic() - self._read > SILENT_SECONDS:
+            return []
+        heard = {node: (max(when, self._reading_since), report) for node, (when, report) in dict(self._heard).items()}
+        return merge(heard, self._read)
 
     def views_of(self, node: int) -> tuple[RankView, ...]:
         """As the node told last."""
@@ -121,7 +125,15 @@ class OtherNodes:
 
     def heard_since(self, then: float) -> bool:
         """Whether every other node has told something, or had ended before. ``then``: monotonic seconds."""
-        return all(not self.is_under_way(node) or self._told.get(node, 0.0) > then for node in self._others)
+        return all(self._is_known(node, then) for node in self._others)
+
+    def known_since(self, then: float) -> bool:
+        """The same, or is silent for long enough to say so."""
+        silent = self.silent()
+        return all(node in silent or self._is_known(node, then) for node in self._others)
+
+    def _is_known(self, node: int, then: float) -> bool:
+        return not self.is_under_way(node) or self._told.get(node, 0.0) > then
 
     def have_ended(self) -> bool:
         """Whether no other node has more to tell."""
@@ -131,8 +143,9 @@ class OtherNodes:
 def merge(heard: Mapping[int, tuple[float, NodeReport]], now: float) -> list[RankView]:
     """Views as of ``now``, of reports that came when they say."""
     return [
-        replace(view, idle_seconds=view.idle_seconds + now - when, silent_seconds=now - when)
+        replace(view, idle_seconds=view.idle_seconds + age, silent_seconds=age)
         for when, report in heard.values()
+        for age in [max(0.0, now - when)]  # it may come while others look
         for view in report.views
     ]
 

@@ -80,6 +80,7 @@ def main(watched: Watched, lifeline: int) -> None:
         gossip.tell_end(watch.views, ending)
     if watched.nodes > 1 and ending is not None:
         ending = gossip.agree(ending)
+        gossip.await_first()
     if ending is not None and gossip.is_first_heard():
         if not watch.is_recorded:
             within(RECORD_SECONDS, partial(_record, watched, run, local, ending, watch.views))
@@ -144,13 +145,16 @@ def _reason_to_end(
         return gossip.concluded
     if find_stall([*views, *gossip.views], median, watched.hang_seconds) is None:
         return None
+    noticed = time.monotonic()
     local.ask_for_stacks(views)
     time.sleep(STACK_SECONDS)
     seen = _with_stacks(local, local.views(local.beats(), since=began))
     if watched.nodes > 1:
-        gossip.exchange(seen)
+        all_known = gossip.exchange(seen, noticed)
         if gossip.concluded is not None:  # sooner than we: its ranks are ended, and wait no more
             return gossip.concluded
+        if not all_known:
+            return None
     finding = find_stall([*seen, *gossip.views], median, watched.hang_seconds)
     return Ending("stall", "stall", finding, 0.0) if finding is not None else None
 

@@ -39,6 +39,10 @@ LOCKED_SECONDS = 2.0
 SILENT_SECONDS = 10.0
 """A node that told nothing for longer, five times what is usual, is down or cut off."""
 
+LOST_SECONDS = 120.0
+"""A node that told nothing for longer, while others wait, ends their patience whatever they do. Only a file server that
+is overloaded takes as long for a small file."""
+
 _REMEMBERED = 50
 
 LAST_WORDS = ("done", "failed")
@@ -91,6 +95,10 @@ class RankView:
     @property
     def is_stopped(self) -> bool:
         return self.state == "T"
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_seconds > SILENT_SECONDS
 
     @property
     def doing(self) -> str:
@@ -154,19 +162,24 @@ def find_stall(views: Sequence[RankView], median_step_seconds: float | None, han
     """Nobody gets further, and whoever keeps the others waiting has done so for longer than its phase allows.
 
     A rank in a phase that may take long (a save, an evaluation) is not late because others wait for it, and those that
-    wait are not late at all. A stopped process gets further in no phase: for it the limit is that of a step.
+    wait are not late at all. A stopped process gets further in no phase: for it the limit is that of a step. What a
+    silent node did when it was last heard of is old: those that wait for it decide, by what they do themselves.
     """
     here = [view for view in views if view.is_under_way]
     if not here:
         return None
     late = who_is_late(here)
-    for view in late or here:
+    silences = [view.silent_seconds for view in late if view.is_silent]
+    judged = [view for view in here if not view.is_silent] if silences else late or here
+    for view in judged or late:
         limit = limit_seconds(view.phase, median_step_seconds, hang_seconds)
         if view.is_stopped:
             limit = min(limit, limit_seconds("step", median_step_seconds or 0.0, hang_seconds))
         if is_compiling(view.stack):
             limit = max(limit, LIMIT_SECONDS["compile"])
-        if view.idle_seconds <= limit:
+        if silences:
+            limit = min(limit, LOST_SECONDS)
+        if min([view.idle_seconds, *silences]) <= limit:
             return None
     if late:
         return Finding(_listed(late, _why), tuple(late))
@@ -184,7 +197,7 @@ def who_is_late(views: Sequence[RankView]) -> list[RankView]:
     ones that keep the interpreter's lock, ones whose GPU has begun the fewest collectives, ones whose stack does not
     wait for anybody; else all that are behind.
     """
-    if stuck := [view for view in views if view.is_stopped or view.silent_seconds > SILENT_SECONDS]:
+    if stuck := [view for view in views if view.is_stopped or view.is_silent]:
         return stuck
     furthest_back = min(map(_place, views))
     behind = [view for view in views if _place(view) == furthest_back]
@@ -240,7 +253,7 @@ def _place(view: RankView) -> tuple[int, int, int, int]:
 
 def _why(view: RankView) -> str:
     said = f"{view.name} is late: in {view.doing} for {view.idle_seconds:.1f} s"
-    if view.silent_seconds > SILENT_SECONDS:
+    if view.is_silent:
         return f"{said}, and its node has been silent for {view.silent_seconds:.0f} s: down, or cut off"
     if view.is_stopped:
         return f"{said}, stopped (SIGSTOP)"
