@@ -79,9 +79,17 @@ def strike(injection: Injection, trainer: int) -> None:
         case "slow":
             time.sleep(SLOW_SECONDS)
         case "cut":
-            subprocess.run(["ip", "link", "set", LINK, "down"], check=True)
+            _cut()
+        case "power":
+            _cut()
+            _signal_others(signal.SIGSTOP, trainer)  # at once, or some would live to tell of the others
+            _signal(injection, signal.SIGKILL, trainer)
         case "nan":
             pass  # the trigger says so to whoever computes the loss
+
+
+def _cut() -> None:
+    subprocess.run(["ip", "link", "set", LINK, "down"], check=True)
 
 
 def _keep_the_interpreters_lock() -> None:
@@ -101,12 +109,17 @@ def _signal(injection: Injection, number: signal.Signals, trainer: int) -> None:
         case "agent":
             os.kill(parent_of(trainer), number)
         case "node":
-            agent = parent_of(trainer)
-            for pid in [*descendants(agent), agent]:
-                if pid != os.getpid():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, number)
+            _signal_others(number, trainer)
             os.kill(os.getpid(), number)
+
+
+def _signal_others(number: signal.Signals, trainer: int) -> None:
+    """All processes of the node but ours. The rank comes last: what writes for it, perhaps us, dies with it."""
+    agent = parent_of(trainer)
+    for pid in sorted([*descendants(agent), agent], key=lambda pid: pid == trainer):
+        if pid != os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def parent_of(pid: int) -> int:

@@ -10,7 +10,8 @@ from seatrial.drill.fault import Act, Answer, Fault, Injection, Moment, On, When
 _AROUND: tuple[When, ...] = ("before", "during", "after")
 _SAVES = ("save.write", "save.manifest", "save.commit", "save.collect")
 LEARNT_STEPS = 7
-"""What keeps the interpreter's lock is found by the run's own step times, which take some steps to learn."""
+"""What keeps the interpreter's lock, or answers no more, is found by the run's own step times, which take some steps to
+learn."""
 
 TWO_SAVES = plan.SAVE_EVERY_STEPS + 1
 """The save after so many steps is the second: when it is damaged, there is one to fall back to."""
@@ -86,6 +87,8 @@ CATALOGUE: tuple[Kind, ...] = (
     Kind("NaN on one rank", "numbers", "nan", "rank", (("step", "during"),), "skip"),
     Kind("worlds 4, 2, 3, 4", "size", "SIGTERM", "agent", (("step", "before"),), "stopped"),
     Kind("network cut between nodes", "network", "cut", "rank", _IN_STEP, "link", nodes=2),
+    Kind("power cut to one of two nodes", "network", "power", "node", (*_IN_STEP, *_SAVING), "node", nodes=2,
+         first_step=LEARNT_STEPS),
 )  # fmt: skip
 
 
@@ -107,7 +110,9 @@ def draw(kind: Kind, rng: random.Random, *, worlds: Sequence[int], steps: int) -
         sizes = (max(2, sizes[0] // 2 * 2), *sizes[1:])
     restarts = 2 if kind.on == "rank" and kind.nodes == 1 and kind.wound is None and rng.random() < 0.5 else 0
     phase, when = rng.choice(kind.moments)
-    step = rng.randint(kind.first_step, steps - 1) if phase.startswith(("step", "save")) else 0
+    # A node that loses power in the last save is waited for until it has been silent for minutes.
+    last = kind.first_step if kind.act == "power" and phase.startswith("save") else steps - 1
+    step = rng.randint(kind.first_step, last) if phase.startswith(("step", "save")) else 0
     killed: tuple[Injection, ...] = ()
     at = 0
     if kind.recovers:
@@ -120,7 +125,7 @@ def draw(kind: Kind, rng: random.Random, *, worlds: Sequence[int], steps: int) -
     # The first rank alone writes manifests, commits and collects.
     alone = phase in ("save.manifest", "save.commit", "save.collect") or (phase, when) == ("export", "during")
     rank = 0 if alone else rng.randrange(sizes[0 if restarts else at])
-    if kind.nodes > 1:
+    if kind.nodes > 1 and kind.act != "power":
         rank = sizes[0] - 1  # of the second node: the first one holds the ranks' meeting point
     struck = Injection(act=kind.act, on=kind.on, rank=rank, moment=Moment(phase=phase, when=when, step=step))
     return Fault(

@@ -21,8 +21,10 @@ Act = Literal[
     "slow",
     "nan",
     "cut",
+    "power",
 ]
-"""``lock`` keeps the interpreter's lock for good; ``slow`` makes a write take seconds; ``cut`` takes a link down."""
+"""``lock`` keeps the interpreter's lock for good; ``slow`` makes a write take seconds; ``cut`` takes a link down;
+``power`` takes it down and kills: no connection is closed."""
 
 On = Literal["rank", "writer", "agent", "node"]
 """``agent`` is torchrun of the rank's node; ``node`` is it and every process under it, all killed at once."""

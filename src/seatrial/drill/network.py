@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from seatrial.drill.acts import LINK
+from seatrial.drill.fault import Act
 from seatrial.errors import SeatrialError
 from seatrial.shell import run
 
@@ -20,6 +21,10 @@ class Place:
 
     address: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
+
+
+CUTTING: tuple[Act, ...] = ("cut", "power")
+"""Acts that need two networks."""
 
 
 def can_cut() -> bool:

@@ -13,7 +13,7 @@ from seatrial.drill import plan
 from seatrial.drill.catalogue import CATALOGUE, Kind, sweep
 from seatrial.drill.fault import Fault
 from seatrial.drill.judge import Expected, Judged, inconclusive, judge, productive_seconds
-from seatrial.drill.network import can_cut
+from seatrial.drill.network import CUTTING, can_cut
 from seatrial.drill.torchrun import forks_can_use_gpus, import_everything
 from seatrial.drill.trial import NO_EVIDENCE, Evidence, Site, run_trial
 from seatrial.errors import Preempted, SeatrialError, UsageError
@@ -138,7 +138,7 @@ def impossible(kind: Kind, *, gpus: int) -> str:
     """Why a kind of fault cannot be met on this machine; empty when it can."""
     if kind.nodes > 1 and gpus:
         return f"{kind.name}: two nodes on one machine would share its GPUs"
-    if kind.act == "cut" and not can_cut():
+    if kind.act in CUTTING and not can_cut():
         return f"{kind.name}: needs root and iproute2, for network namespaces"
     return ""
 
@@ -266,7 +266,7 @@ def _why(judged: Judged) -> str:
 
 def _tidy(folder: Path, line: JsonObject) -> None:
     """Keep what somebody will want to look at."""
-    if line["verdict"] in (Verdict.PASS, Verdict.WARN):
+    if line["verdict"] == Verdict.PASS:
         shutil.rmtree(folder)
     else:
         (folder / "judged.json").write_text(json.dumps(line, indent=2))

@@ -150,7 +150,7 @@ def _start(site: Site, folder: Path, run: RunDir, world: int, nodes: int, fault:
     module = ["seatrial.drill.saboteur", str(folder / "order.json"), "train", str(folder / "train.yaml")]
     log = folder / "torchrun.log"
     began = time.time()
-    with network.nodes(nodes, apart=any(injection.act == "cut" for injection in fault.injections)) as places:
+    with network.nodes(nodes, apart=any(each.act in network.CUTTING for each in fault.injections)) as places:
         port = free_port() if nodes > 1 else 0
         agents: list[Agent] = []
         try:

@@ -1,13 +1,14 @@
 """Of several reasons, which is the cause of the others; and whether what the first rank wrote down may stay."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
 from seatrial.dist.heartbeat import heartbeat_directory
-from seatrial.dist.watchdog.ending import Ending, is_true, of_death, of_error, of_silence
+from seatrial.dist.watchdog.ending import Ending, is_true, of_death, of_error, of_silence, of_standstill
 from seatrial.dist.watchdog.farewell import first_error, leave_error
 from seatrial.dist.watchdog.verdict import Finding, RankView
 from seatrial.errors import IntegrityError
@@ -38,6 +39,15 @@ def test_a_torchrun_that_ended_after_a_killed_rank_is_not_blamed(
 ) -> None:
     ending = of_death(views, "torchrun has ended" if launcher_is_gone else None)
     assert (ending and ending.what, ending.finding.ranks if ending else []) == (what, blamed)
+
+
+def test_a_standstill_for_want_of_a_silent_node_is_that_nodes_loss() -> None:
+    silent = [replace(view(rank, "step"), silent_seconds=20.0) for rank in (0, 1)]
+    awake = view(4, "step")
+    assert of_standstill(Finding("", tuple(silent))).what == "node silent"
+    assert of_standstill(Finding("", (awake,))).event == "stall"
+    assert of_standstill(Finding("", (*silent, awake))).event == "stall"
+    assert of_standstill(Finding("all wait")).event == "stall"
 
 
 @pytest.fixture

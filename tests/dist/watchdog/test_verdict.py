@@ -83,7 +83,7 @@ def test_a_whole_silent_node_is_named_in_few_words() -> None:
     found = find_stall(ranks(512, gone), MEDIAN, HANG)
     assert found is not None
     assert found.ranks == list(range(8, 16))
-    assert "on node-1) is late" in found.reason
+    assert "rank 8 (process 1008 on node-1) was last heard of in step 40" in found.reason
     assert "its node has been silent for 20 s: down, or cut off" in found.reason
     assert found.reason.endswith("and 5 more ranks")
 

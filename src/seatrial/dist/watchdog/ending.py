@@ -72,6 +72,13 @@ def of_silence(node: int, views: Sequence[RankView], seconds: float) -> Ending:
     return Ending("fault", NODE_SILENT, Finding(reason, living), FAREWELL_SECONDS)
 
 
+def of_standstill(finding: Finding) -> Ending:
+    """Of ranks that get no further: because some of them are on nodes that tell nothing any more, or without that."""
+    if finding.culprits and all(view.is_silent for view in finding.culprits):
+        return Ending("fault", NODE_SILENT, finding, 0.0)
+    return Ending("stall", "stall", finding, 0.0)
+
+
 def of_link(ending: Ending) -> Ending:
     """Of connections that broke though every node is heard, and none lost a rank."""
     reason = f"{ending.finding.reason}; no node lost a rank, and none is silent: a link between nodes is cut, or slow"

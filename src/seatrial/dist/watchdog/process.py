@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from seatrial.dist.heartbeat import RankBeats
-from seatrial.dist.watchdog.ending import Ending, is_true, of_death, of_error
+from seatrial.dist.watchdog.ending import Ending, is_true, of_death, of_error, of_standstill
 from seatrial.dist.watchdog.farewell import first_error
 from seatrial.dist.watchdog.gossip import RECORD_SECONDS, Gossip
 from seatrial.dist.watchdog.launcher import Launcher
@@ -156,7 +156,7 @@ def _reason_to_end(
         if not all_known:
             return None
     finding = find_stall([*seen, *gossip.views], median, watched.hang_seconds)
-    return Ending("stall", "stall", finding, 0.0) if finding is not None else None
+    return of_standstill(finding) if finding is not None else None
 
 
 def _death(views: Sequence[RankView], agent: Launcher) -> Ending | None:

@@ -252,9 +252,10 @@ def _place(view: RankView) -> tuple[int, int, int, int]:
 
 
 def _why(view: RankView) -> str:
-    said = f"{view.name} is late: in {view.doing} for {view.idle_seconds:.1f} s"
     if view.is_silent:
-        return f"{said}, and its node has been silent for {view.silent_seconds:.0f} s: down, or cut off"
+        silence = f"its node has been silent for {view.silent_seconds:.0f} s: down, or cut off"
+        return f"{view.name} was last heard of in {view.doing}, and {silence}"
+    said = f"{view.name} is late: in {view.doing} for {view.idle_seconds:.1f} s"
     if view.is_stopped:
         return f"{said}, stopped (SIGSTOP)"
     if view.pulse_seconds > LOCKED_SECONDS:
