@@ -11,6 +11,7 @@ from seatrial.records import Verdict
 from seatrial.shell import run
 
 
+@pytest.mark.alone
 def test_every_fault_is_caught_and_blamed_on_the_right_part() -> None:
     """In one test, since what it takes is the starting of processes."""
     found = list(faults.self_test())
