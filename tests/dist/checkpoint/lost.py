@@ -41,17 +41,20 @@ def live(folder: Path, port: int, rank: int) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
     checkpoints.ABANDON_SECONDS = 0.5
     began = 0.0
-    with pytest.raises(ZeroDivisionError), joined_world(timeout_seconds=60) as world:
-        with Checkpoints(RunDir(folder), world, laid_out("replicate", 2), CheckpointSettings()) as saved:
-            saved.load_latest()
-            dist.barrier()
-            if rank == 0:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            time.sleep(0.5)
-            saved.stage(1)
-            saved.write({})
-            began = time.monotonic()
-            raise ZeroDivisionError
+    with (
+        pytest.raises(ZeroDivisionError),
+        joined_world(timeout_seconds=60) as world,
+        Checkpoints(RunDir(folder), world, laid_out("replicate", 2), CheckpointSettings()) as saved,
+    ):
+        saved.load_latest()
+        dist.barrier()
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(0.5)
+        saved.stage(1)
+        saved.write({})
+        began = time.monotonic()
+        raise ZeroDivisionError
     assert time.monotonic() - began < checkpoints.ABANDON_SECONDS + LEAVE_SECONDS + _FLEE_SECONDS + SLACK_SECONDS
 
 
