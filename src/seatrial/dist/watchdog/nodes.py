@@ -95,8 +95,9 @@ class OtherNodes:
         us hear, when the silence may be ours."""
         if time.monotonic() - self._read > SILENT_SECONDS:
             return []
-        heard = {node: (max(when, self._reading_since), report) for node, (when, report) in dict(self._heard).items()}
-        return merge(heard, self._read)
+        return merge(
+            {node: (self._heard_at(node), report) for node, (_, report) in dict(self._heard).items()}, self._read
+        )
 
     def views_of(self, node: int) -> tuple[RankView, ...]:
         """As the node told last."""
@@ -117,10 +118,7 @@ class OtherNodes:
 
     def silent(self) -> dict[int, float]:
         """Nodes that told nothing new for too long while we looked, and for how many seconds."""
-        quiet = {
-            node: self._read - max(self._heard[node][0] if node in self._heard else 0.0, self._reading_since)
-            for node in self._others
-        }
+        quiet = {node: self._read - self._heard_at(node) for node in self._others}
         return {node: seconds for node, seconds in quiet.items() if seconds > SILENT_SECONDS}
 
     def heard_since(self, then: float) -> bool:
@@ -131,6 +129,11 @@ class OtherNodes:
         """The same, or is silent for long enough to say so."""
         silent = self.silent()
         return all(node in silent or self._is_known(node, then) for node in self._others)
+
+    def _heard_at(self, node: int) -> float:
+        """When it told something last, as far as we listened: since we do, at the earliest."""
+        when = self._heard[node][0] if node in self._heard else 0.0
+        return max(when, self._reading_since)
 
     def _is_known(self, node: int, then: float) -> bool:
         return not self.is_under_way(node) or self._told.get(node, 0.0) > then
