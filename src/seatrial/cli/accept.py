@@ -174,8 +174,8 @@ def simulate(
     console = Console(stderr=True, highlight=False)
     for culprit in inquest.culprits:
         console.print(f"node {culprit.node}, {culprit.part}: {culprit.kind}: {'; '.join(culprit.evidence)}")
-    for text in inquest.unsettled:
-        console.print(f"unsettled: {text}")
+    for rail, loss in inquest.slow_rails.items():
+        console.print(f"rail {rail}: {loss:.0%} slower than the others between all nodes")
     right = report["found"] == report["injected"]
     spent = f"{inquest.rounds} rounds, {time.monotonic() - start:.1f} s"
     console.print(f"{'all found' if right else 'NOT what was injected'}: {len(drawn)} faults; {spent}")

@@ -1,6 +1,7 @@
 """Simulated clusters with known faults: exactly those are named, whatever the seed, and nobody in a healthy one."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def test_five_faults_among_32_nodes_are_named(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("nodes", [3, 4, 9, 100])
+@pytest.mark.parametrize("nodes", [3, 4, 6, 9, 100])
 def test_one_fault_of_each_kind_among_few_and_many_nodes(nodes: int, seed: int) -> None:
     fault = draw_faults(max(nodes, 5), 8, 8, 5, seed)[seed % 5]
     faults = (fault.model_copy(update={"node": fault.node % nodes}),)
@@ -33,10 +34,60 @@ def test_one_fault_of_each_kind_among_few_and_many_nodes(nodes: int, seed: int) 
     assert report["found"] == report["injected"]
 
 
-@pytest.mark.parametrize("nodes", [4, 9, 64, 100])
+@pytest.mark.parametrize("nodes", [2, 3, 4, 9, 64, 100])
 def test_nobody_is_accused_in_a_healthy_cluster(nodes: int) -> None:
     for seed in range(10):
         assert found((), nodes, seed)["found"] == []
+
+
+class Crowded(SimulatedCluster):
+    """Ranks on processors that others use: rates scatter by half, whole bouts too, and the load comes and goes."""
+
+    def play(self, turn: int, round_: Round, repeats: int) -> Bouts:
+        bouts = super().play(turn, round_, repeats)
+        of_bout_M = np.repeat(self._draw.normal(0, 0.3, len(round_)), self.rails * repeats)
+        alone_M = self._draw.normal(0, 0.5, len(of_bout_M))
+        load = 0.5 if (turn // 7) % 2 else 1.0
+        return replace(bouts, rate_M=bouts.rate_M * load * np.exp(of_bout_M + alone_M))
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 6, 12])
+def test_nobody_is_accused_on_crowded_processors(nodes: int) -> None:
+    for seed in range(50):
+        inquest = investigate(Crowded(nodes, 0, 1, (), seed), seed)
+        assert inquest.culprits == (), seed
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 8])
+def test_even_there_a_node_that_is_far_slower_is_named(nodes: int) -> None:
+    slow = Fault(kind="bad cable", node=1, part="rail 0", strength=0.1)
+    for seed in range(10):
+        inquest = investigate(Crowded(nodes, 0, 1, (slow,), seed), seed)
+        assert [(found.node, found.part) for found in inquest.culprits] == [(1, "rail 0")], seed
+
+
+def test_between_two_nodes_a_slow_rail_is_told_from_the_others() -> None:
+    for seed in range(10):
+        faults = (Fault(kind="bad cable", node=seed % 2, part="rail 5", strength=0.7),)
+        (culprit,) = investigate(SimulatedCluster(2, 8, 8, faults, seed), seed).culprits
+        assert (culprit.kind, culprit.node, culprit.part) == ("bad path", 0, "rail 5 to node 1")
+        assert culprit.loss == pytest.approx(0.3, abs=0.03)
+        assert "third node" in culprit.evidence[1]
+
+
+class SlowSwitch(SimulatedCluster):
+    """All nodes leave by the same switch on rail 2, and it runs at half its rate."""
+
+    def play(self, turn: int, round_: Round, repeats: int) -> Bouts:
+        bouts = super().play(turn, round_, repeats)
+        return replace(bouts, rate_M=np.where(bouts.rail_M == 2, bouts.rate_M / 2, bouts.rate_M))
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 32])
+def test_a_rail_that_is_slow_for_everybody_is_told_and_no_node_is_blamed(nodes: int) -> None:
+    inquest = investigate(SlowSwitch(nodes, 8, 8, (), 0), 0)
+    assert inquest.culprits == ()
+    assert inquest.slow_rails == {2: pytest.approx(0.5, abs=0.03)}
 
 
 def test_five_faults_among_512_nodes_in_a_minute() -> None:

@@ -5,14 +5,18 @@ of the other + rest, and medians of medians separate them (median polish: J. Tuk
 node that is slow with everybody has a low effect; a path that is slow between two sound nodes is left in the rest.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import comb
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seatrial.accept.blame.bouts import Bouts, Floats, Ints
-from seatrial.accept.fleet import ROBUST_Z
+from seatrial.accept.fleet import LEAST_PARTS, ROBUST_Z
 from seatrial.accept.limits import FAIL_SHARE
+
+Mask = NDArray[np.bool_]
 
 LOW = np.log(FAIL_SHARE)
 """The same 7 % that a limit allows a part below its reference."""
@@ -27,15 +31,10 @@ FLICKER_TIMES = 2.0
 
 @dataclass(frozen=True)
 class Polished:
-    """``centre_L`` and ``effect_NL`` are logarithms; ``rest_M`` what no node explains, in the order of the bouts.
+    """``effect_NL`` are logarithms; ``rest_M`` what no node explains, in the order of the bouts."""
 
-    ``margin_L``: how far below the centre a single measurement is low. It is wider where measurements scatter.
-    """
-
-    centre_L: Floats
     effect_NL: Floats
     rest_M: Floats
-    margin_L: Floats
 
 
 def grouped_median(key_M: Ints, value_M: Floats, groups: int) -> Floats:
@@ -73,14 +72,14 @@ def polish(bouts: Bouts, nodes: int, rails: int) -> Polished:
     at_a_M, at_b_M = effect_NL[bouts.a_M, bouts.rail_M], effect_NL[bouts.b_M, bouts.rail_M]
     # Of two slow nodes the slower one decides, so their effects do not add up.
     slower_M = np.where((at_a_M < LOW) & (at_b_M < LOW), np.minimum(at_a_M, at_b_M), at_a_M + at_b_M)
-    return Polished(centre_L, effect_NL, log_M - centre_L[bouts.rail_M] - slower_M, np.full(rails, -LOW))
+    return Polished(effect_NL, log_M - centre_L[bouts.rail_M] - slower_M)
 
 
-def low_ports(polished: Polished) -> NDArray[np.bool_]:
+def low_ports(polished: Polished) -> Mask:
     """low_NL: ports slow with everybody: 7 % below the others of their rail, and outside their spread."""
     effect_NL = polished.effect_NL
     spread_L = upper_spread(effect_NL)
-    low_NL: NDArray[np.bool_] = (effect_NL < LOW) & (0.6745 * -effect_NL > SUSPECT_Z * spread_L)
+    low_NL: Mask = (effect_NL < LOW) & (0.6745 * -effect_NL > SUSPECT_Z * spread_L)
     return low_NL
 
 
@@ -91,17 +90,17 @@ def upper_spread(value_NL: Floats) -> Floats:
     return spread_L
 
 
-def shared_lows(bouts: Bouts, low_M: NDArray[np.bool_], nodes: int, rails: int) -> NDArray[np.bool_]:
+def shared_lows(bouts: Bouts, low_M: Mask, nodes: int, rails: int) -> Mask:
     """shared_M: lows of a bout in which most rails were low at once. No port does that, but congestion, or a node."""
     if rails == 1:
         return np.zeros_like(low_M)
     _, dense_M = np.unique((bouts.turn_M * nodes + bouts.a_M) * nodes + bouts.b_M, return_inverse=True)
     share_K = np.bincount(dense_M, weights=low_M) / np.bincount(dense_M)
-    shared_M: NDArray[np.bool_] = low_M & (share_K > 0.5)[dense_M]
+    shared_M: Mask = low_M & (share_K > 0.5)[dense_M]
     return shared_M
 
 
-def flickering_ports(bouts: Bouts, polished: Polished) -> NDArray[np.bool_]:
+def flickering_ports(bouts: Bouts, polished: Polished) -> Mask:
     """flickers_NL: ports that are slow now and then, in more rounds than one."""
     nodes, rails = polished.effect_NL.shape
     key_M2 = np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
@@ -113,9 +112,26 @@ def flickering_ports(bouts: Bouts, polished: Polished) -> NDArray[np.bool_]:
     hit_KT = np.zeros((nodes * rails, turns), dtype=bool)
     hit_KT[key_M2[np.tile(low_M, 2)], np.tile(bouts.turn_M, 2)[np.tile(low_M, 2)]] = True
     share_K = low_K / np.maximum(all_K, 1)
-    often_K = share_K > max(FLICKER_SHARE, FLICKER_TIMES * float(np.median(share_K)))
-    flickers_NL: NDArray[np.bool_] = (often_K & (hit_KT.sum(axis=1) >= 2)).reshape(nodes, rails)
+    # What is low without this port. On few nodes the bouts of a culprit are many of everybody's, so half is no median.
+    rail_K = np.tile(np.arange(rails), nodes)
+    low_L, all_L = (np.bincount(bouts.rail_M, weights=what, minlength=rails) for what in (low_M, np.ones_like(low_M)))
+    without_K = (low_L[rail_K] - low_K) / np.maximum(all_L[rail_K] - all_K, 1)
+    often_K = share_K > np.maximum(FLICKER_SHARE, FLICKER_TIMES * without_K)
+    flickers_NL: Mask = (often_K & (hit_KT.sum(axis=1) >= 2)).reshape(nodes, rails)
     return flickers_NL
+
+
+def worst_ports(suspected_NL: Mask, bouts: Bouts, least_good: int) -> Mask:
+    """worst_NL: the suspects, less the mildest of a rail where fewer than ``least_good`` others would be left. What a
+    port did in all its bouts counts, by the mean of logarithms: a median forgives those that are slow now and then."""
+    nodes, rails = suspected_NL.shape
+    key_M2 = np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
+    log_M2 = np.tile(np.log(np.maximum(np.nan_to_num(bouts.rate_M), 1e-9)), 2)
+    sums_K, all_K = (np.bincount(key_M2, weights=what, minlength=nodes * rails) for what in (log_M2, log_M2 * 0 + 1))
+    mean_NL = (sums_K / np.maximum(all_K, 1)).reshape(nodes, rails)
+    place_NL = np.argsort(np.argsort(np.where(suspected_NL, mean_NL, np.inf), axis=0), axis=0)
+    worst_NL: Mask = suspected_NL & (place_NL < nodes - least_good)
+    return worst_NL
 
 
 def low_paths(bouts: Bouts, polished: Polished) -> list[tuple[int, int, int]]:
@@ -134,37 +150,97 @@ def low_paths(bouts: Bouts, polished: Polished) -> list[tuple[int, int, int]]:
     return [(int(key) // rails // nodes, int(key) // rails % nodes, int(key) % rails) for key in low_K]
 
 
-def low_parts(rate_NGR: Floats) -> NDArray[np.bool_]:
+def within_bouts(bouts: Bouts) -> Bouts:
+    """The same with rates as shares of the median over all rails of their bout."""
+    bout_M = _rounds(bouts)
+    median_K = grouped_median(bout_M, np.nan_to_num(bouts.rate_M), int(bout_M.max(initial=-1)) + 1)
+    return replace(bouts, rate_M=bouts.rate_M / np.maximum(median_K[bout_M], 1e-9))
+
+
+def low_rails(bouts: Bouts) -> list[int]:
+    """Rails whose median lies 7 % below that of all rails, and far outside their spread: of four or more."""
+    rails = int(bouts.rail_M.max(initial=-1)) + 1
+    rate_L = grouped_median(bouts.rail_M, np.nan_to_num(bouts.rate_M), rails)
+    if np.isfinite(rate_L).sum() < LEAST_PARTS:
+        return []
+    return [int(rail) for rail in np.flatnonzero(low_parts(rate_L[None, :, None])[0])]
+
+
+def low_parts(rate_NGR: Floats) -> Mask:
     """low_NG: parts whose median lies 7 % below that of all, and far outside the spread of all. NaN is not low."""
     rate_NG = np.median(rate_NGR, axis=-1)
     centre = np.nanmedian(rate_NG)
     spread = float(upper_spread(rate_NG.reshape(-1, 1))[0])
     lack_NG = centre - rate_NG
-    low_NG: NDArray[np.bool_] = (lack_NG > (1 - FAIL_SHARE) * centre) & (0.6745 * lack_NG > ROBUST_Z * spread)
+    low_NG: Mask = (lack_NG > (1 - FAIL_SHARE) * centre) & (0.6745 * lack_NG > ROBUST_Z * spread)
     return low_NG
 
 
 STEADY_SHARE = 0.9
-FLAPPING_BOUTS = 0.5
-LEAST_LOW_IN_BOUT = 2
+LEAST_LOW_IN_ROUND = 2
+"""Congestion hits single measurements."""
+FLAPPING_SHARE = 0.5
+"""Of its rounds. What is low more rarely is no worse than a busy network."""
+CONTROL_QUANTILE = 0.05
+CHANCE = 1e-3
+"""That a suspect which is like the others falls behind them so often."""
 
 
-def steady_or_flapping(bouts: Bouts, centre: float, margin: float, shared_M: NDArray[np.bool_]) -> str:
-    """Second pass, of one port against known-good ones: "steady", "flapping" or "sound".
+@dataclass(frozen=True)
+class Finding:
+    """``loss``: the share of the healthy rate that the median lacks; ``low_share``: of measurements that were low."""
 
-    A measurement is low when it lies ``margin`` below ``centre``, in logarithms. Of a port that is nearly always low,
-    half the margin is proof enough: noise would have to fall on the same side every time.
+    kind: Literal["steady", "flapping", "sound"]
+    loss: float
+    low_share: float
 
-    Congestion hits single measurements, or all rails of a bout (``shared_M``); a flapping link is low in half of the
-    rounds at least.
+
+def judge_beside_controls(own: Bouts, own_shared_M: Mask, others: Bouts, others_shared_M: Mask) -> Finding:
+    """Second pass, of one port or path on one rail, beside known-good ones in the same minutes.
+
+    Both are held against the same line: 7 % below the median of the controls, or lower where their pairs differ by
+    more. Whether what falls below it is a fault or a bad minute, the controls tell: where rounds may come as they are
+    to anybody, a suspect has so many of the bad ones once in a thousand times (R. A. Fisher's exact test, 1935).
+
+    A measurement that failed is as slow as can be. ``shared_M``: see :func:`shared_lows`; no link flaps like that.
     """
-    # A measurement that failed is NaN, and no comparison with NaN is true: it counts as low.
-    low_M = ~(bouts.rate_M > centre * np.exp(-margin))
-    if not len(low_M):
-        return "sound"
-    nearer_M = ~(bouts.rate_M > centre * np.exp(-max(-LOW, margin / 2)))
-    if nearer_M.mean() >= STEADY_SHARE:
-        return "steady"
-    _, dense_M = np.unique(bouts.turn_M, return_inverse=True)
-    low_T = np.bincount(dense_M, weights=low_M & ~shared_M)
-    return "flapping" if (low_T >= LEAST_LOW_IN_BOUT).mean() >= FLAPPING_BOUTS else "sound"
+    own_M, others_M = (np.log(np.maximum(np.nan_to_num(bouts.rate_M), 1e-9)) for bouts in (own, others))
+    if not len(own_M) or not len(others_M):
+        return Finding("sound", 0.0, 0.0)
+    centre = float(np.median(others_M))
+    slow = centre - max(-LOW, ROBUST_Z / 0.6745 * _spread_of_pairs(others, others_M))
+    low = min(slow, float(np.quantile(others_M, CONTROL_QUANTILE)))
+    own_K, others_K = _rounds(own), _rounds(others)
+    loss = 1 - float(np.median(np.nan_to_num(own.rate_M)) / np.exp(centre))
+
+    slow_own = grouped_median(own_K, own_M, own_K.max() + 1) < slow
+    slow_others = grouped_median(others_K, others_M, others_K.max() + 1) < slow
+    if (own_M < slow).mean() >= STEADY_SHARE and more_often(slow_own, slow_others):
+        return Finding("steady", loss, float((own_M < slow).mean()))
+
+    low_own = np.bincount(own_K, weights=(own_M < low) & ~own_shared_M) >= LEAST_LOW_IN_ROUND
+    low_others = np.bincount(others_K, weights=(others_M < low) & ~others_shared_M) >= LEAST_LOW_IN_ROUND
+    if low_own.mean() >= FLAPPING_SHARE and more_often(low_own, low_others):
+        return Finding("flapping", loss, float((own_M < low).mean()))
+    return Finding("sound", loss, 0.0)
+
+
+def _rounds(bouts: Bouts) -> Ints:
+    """key_M: the bout of one pair in one round, counted from 0."""
+    _, key_M = np.unique(np.stack([bouts.turn_M, bouts.a_M, bouts.b_M]), axis=1, return_inverse=True)
+    return key_M.reshape(-1)
+
+
+def _spread_of_pairs(bouts: Bouts, log_M: Floats) -> float:
+    """Median distance of the pairs' medians from their own median: how much sound pairs differ by where they are."""
+    _, pair_M = np.unique(np.stack([bouts.a_M, bouts.b_M]), axis=1, return_inverse=True)
+    median_P = grouped_median(pair_M.reshape(-1), log_M, pair_M.max() + 1)
+    return float(np.median(np.abs(median_P - np.median(median_P))))
+
+
+def more_often(own_R: Mask, others_R: Mask) -> bool:
+    """Whether so many of our rounds are bad by chance less than once in a thousand times, if all are drawn from one
+    bag: the tail of the hypergeometric distribution."""
+    rounds, total, bad = len(own_R), len(own_R) + len(others_R), int(own_R.sum() + others_R.sum())
+    as_bad = range(int(own_R.sum()), min(rounds, bad) + 1)
+    return sum(comb(bad, k) * comb(total - bad, rounds - k) for k in as_bad) < CHANCE * comb(total, rounds)

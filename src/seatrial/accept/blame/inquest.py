@@ -4,37 +4,45 @@ Nothing is accused on one look: what the first pass suspects, a second pass meas
 repeats, beside controls. What it cannot tell apart it does not name.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seatrial.accept.blame.bouts import Bouts, Cluster, Floats, PortCounters
 from seatrial.accept.blame.decode import (
-    LOW,
+    Finding,
+    Mask,
     Polished,
     flickering_ports,
     grouped_median,
+    judge_beside_controls,
     low_parts,
     low_paths,
     low_ports,
+    low_rails,
     polish,
     shared_lows,
-    steady_or_flapping,
+    within_bouts,
+    worst_ports,
 )
 from seatrial.accept.blame.plan import Round, confirmations, tournament
-from seatrial.accept.fleet import ROBUST_Z
 from seatrial.accept.limits import FAIL_SHARE
 from seatrial.records import Frozen
 
 Kind = Literal["bad GPU", "bad NIC", "bad cable", "bad rail", "flapping link", "slow node", "bad path"]
 
+SCREEN_ROUNDS = 12
+"""At least: few nodes meet again and again, or a link that flaps goes unseen."""
 SCREEN_REPEATS = 3
+LEAST_GOOD = 2
+"""Nodes of a rail that play the known-good ones, however suspicious all are: two, since controls need a pair."""
 PARTNERS = 10
+FEW_NODES_BOUTS = 20
+"""Of every node in the second pass, where good nodes are few: so are controls, and more rounds must tell."""
 CONFIRM_REPEATS = 12
-PATH_ROUNDS = 4
+PATH_ROUNDS = 8
 COMPUTE_REPEATS = 5
 WHOLE_NODE_SHARE = 0.5
 """Of its ports or GPUs: when so many are slow, what they share is the culprit."""
@@ -53,13 +61,12 @@ class Culprit(Frozen):
 
 @dataclass(frozen=True)
 class Inquest:
-    """``unsettled`` says what was suspected and could not be settled. ``rate_NN``: median over the first pass by pair,
-    in GB/s, NaN where two nodes did not meet. ``centre_L``: the healthy rate of each rail."""
+    """``slow_rails``: what share of the others' rate a rail lacks between all nodes alike, so that no node is to blame.
+    ``rate_NN``: median over the first pass by pair, in GB/s, NaN where two nodes did not meet."""
 
     culprits: tuple[Culprit, ...]
-    unsettled: tuple[str, ...]
+    slow_rails: dict[int, float]
     rate_NN: Floats
-    centre_L: Floats
     rounds: int
 
 
@@ -70,30 +77,35 @@ class _Docket:
     low_ports: dict[tuple[int, int], float] = field(default_factory=dict)
     flapping: dict[tuple[int, int], float] = field(default_factory=dict)
     paths: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    slow_rails: dict[int, float] = field(default_factory=dict)
     low_gpus: dict[tuple[int, int], float] = field(default_factory=dict)
-    unsettled: list[str] = field(default_factory=list)
 
 
 def investigate(cluster: Cluster, seed: int = 0) -> Inquest:
     """Find the culprits among the nodes of a cluster, in one pass that screens and one that confirms."""
     rounds = tournament(range(cluster.nodes), seed)
+    rounds *= -(-SCREEN_ROUNDS // max(len(rounds), 1))
     before = cluster.counters()
     screened = Bouts.joined([cluster.play(turn, round_, SCREEN_REPEATS) for turn, round_ in enumerate(rounds)])
     polished = polish(screened, cluster.nodes, cluster.rails)
     docket = _Docket()
     ports, paths = _suspects(screened, polished)
-    played, polished = _confirm_ports(cluster, ports, paths, screened, polished, docket)
-    played = _confirm_paths(cluster, paths, polished, played, docket)
+    played = _confirm_ports(cluster, ports, paths, len(rounds), docket)
+    played = _confirm_paths(cluster, paths, played, docket)
+    played = _confirm_rails(cluster, low_rails(_between_unsuspected(screened, ports)), ports, played, docket)
     compute_NG = _confirm_gpus(cluster, docket) if cluster.gpus else np.empty((cluster.nodes, 0))
     loopback_NL = np.median(cluster.loopback(COMPUTE_REPEATS), axis=-1)
     culprits = _name(cluster, docket, loopback_NL, _grown(before, cluster.counters()), compute_NG)
-    centre_L = np.exp(polished.centre_L)
-    return Inquest(tuple(culprits), tuple(docket.unsettled), _by_pair(screened, cluster.nodes), centre_L, played)
+    rate_NN = _by_pair(screened, cluster.nodes)
+    slow_rails = docket.slow_rails if cluster.nodes > 2 else {}
+    return Inquest(tuple(culprits), slow_rails, rate_NN, played)
 
 
 def _suspects(bouts: Bouts, polished: Polished) -> tuple[set[tuple[int, int]], set[tuple[int, int, int]]]:
-    """Ports worth a second look, and paths between ports that are none."""
-    suspected_NL = low_ports(polished) | flickering_ports(bouts, polished)
+    """Ports worth a second look, and paths between ports that are none. Of two nodes nobody can tell which is slow."""
+    if polished.effect_NL.shape[0] == 2:
+        return set(), set()
+    suspected_NL = worst_ports(low_ports(polished) | flickering_ports(bouts, polished), bouts, LEAST_GOOD)
     ports = {(int(node), int(rail)) for node, rail in np.argwhere(suspected_NL)}
     steady = {(int(node), int(rail)) for node, rail in np.argwhere(low_ports(polished))}
     paths = {
@@ -102,92 +114,121 @@ def _suspects(bouts: Bouts, polished: Polished) -> tuple[set[tuple[int, int]], s
     return ports, paths
 
 
-def _centred_on_sound_nodes(bouts: Bouts, polished: Polished, suspects: set[int]) -> Polished:
-    """The healthy rate of a rail is that between nodes that nobody suspects: on few nodes, half may be at fault."""
-    suspected = np.array(sorted(suspects), dtype=np.int64)
-    sound_M = ~(np.isin(bouts.a_M, suspected) | np.isin(bouts.b_M, suspected))
-    log_M = np.log(np.maximum(bouts.rate_M[sound_M], 1e-9))
-    rail_M, rails = bouts.rail_M[sound_M], len(polished.centre_L)
-    centre_L = grouped_median(rail_M, log_M, rails)
-    spread_L = grouped_median(rail_M, np.abs(log_M - centre_L[rail_M]), rails)
-    return replace(
-        polished,
-        centre_L=np.where(np.isfinite(centre_L), centre_L, polished.centre_L),
-        margin_L=np.maximum(-LOW, ROBUST_Z / 0.6745 * np.nan_to_num(spread_L)),
-    )
-
-
 def _confirm_ports(
     cluster: Cluster,
     ports: set[tuple[int, int]],
     paths: set[tuple[int, int, int]],
-    screened: Bouts,
-    polished: Polished,
+    played: int,
     docket: _Docket,
-) -> tuple[int, Polished]:
-    """Every suspect meets known-good nodes. Returns the number of rounds that have been played, and what is healthy by
-    all bouts between nodes that nobody suspects: those of the first pass, and the controls of this one."""
-    played = int(screened.turn_M.max(initial=-1)) + 1
-    nodes = sorted({node for node, _ in ports})
-    doubtful = {node for a, b, _ in paths for node in (a, b)}
-    good = [node for node in range(cluster.nodes) if node not in nodes]
-    # Nodes of suspected paths are the last to be trusted, but on few nodes there is no choice.
-    good.sort(key=lambda node: node in doubtful)
-    if len(good) < 2 and nodes:
-        docket.unsettled.append(f"nodes {nodes} are suspected, and too few others are left to tell who is right")
-        return played, _centred_on_sound_nodes(screened, polished, set(nodes))
-    partners = [node for node in good if node not in doubtful]
-    partners = partners if len(partners) >= PARTNERS else good
+) -> int:
+    """Every suspect meets known-good nodes, while others of these meet each other. Returns the rounds played so far."""
+    suspects_L = [[node for node, rail in ports if rail == at] for at in range(cluster.rails)]
     seen = []
-    # Few nodes have few partners: then they meet each of them more often.
-    again = -(-PARTNERS // max(1, min(PARTNERS, len(partners)))) if nodes else 0
-    for plan in confirmations(nodes, partners, PARTNERS) * again:
-        seen.append(cluster.play(played, plan.round, CONFIRM_REPEATS))
+    for round_ in _beside_known_good(cluster.nodes, ports, paths):
+        seen.append(cluster.play(played, round_, CONFIRM_REPEATS))
         played += 1
     bouts = Bouts.joined(seen)
-    polished = _centred_on_sound_nodes(Bouts.joined([screened, bouts]), polished, set(nodes))
-    shared_M = _shared(cluster, bouts, polished)
+    shared_M = _shared(cluster, bouts)
     for node, rail in sorted(ports):
-        centre = float(np.exp(polished.centre_L[rail]))
-        own_M = ((bouts.a_M == node) | (bouts.b_M == node)) & (bouts.rail_M == rail)
-        own = bouts.where(own_M)
-        loss = float(1 - np.median(np.nan_to_num(own.rate_M)) / centre) if len(own.rate_M) else 0.0
-        match steady_or_flapping(own, centre, float(polished.margin_L[rail]), shared_M[own_M]):
+        rail_M = bouts.rail_M == rail
+        a_suspected_M, b_suspected_M = (np.isin(side_M, suspects_L[rail]) for side_M in (bouts.a_M, bouts.b_M))
+        own_M = ((bouts.a_M == node) & ~b_suspected_M) | ((bouts.b_M == node) & ~a_suspected_M)
+        control_M = ~a_suspected_M & ~b_suspected_M
+        found = _beside_controls(bouts, shared_M, own_M & rail_M, control_M & rail_M)
+        match found.kind:
             case "steady":
-                docket.low_ports[node, rail] = loss
+                docket.low_ports[node, rail] = found.loss
             case "flapping":
-                low_M = ~(own.rate_M > centre * np.exp(-polished.margin_L[rail]))
-                docket.flapping[node, rail] = float(low_M.mean())
-    return played, polished
+                docket.flapping[node, rail] = found.low_share
+    return played
 
 
-def _shared(cluster: Cluster, bouts: Bouts, polished: Polished) -> NDArray[np.bool_]:
-    low_M = ~(bouts.rate_M > np.exp(polished.centre_L - polished.margin_L)[bouts.rail_M])
-    return shared_lows(bouts, low_M, cluster.nodes, cluster.rails)
+def _beside_known_good(nodes: int, ports: set[tuple[int, int]], paths: set[tuple[int, int, int]]) -> tuple[Round, ...]:
+    """The rounds of the second pass: suspects with nodes that nobody suspects, as long as there are enough. On fewer
+    everybody meets everybody again and again, and each rail tells by itself who is sound on it."""
+    suspects = sorted({node for node, _ in ports})
+    if not suspects:
+        return ()
+    doubtful = {node for a, b, _ in paths for node in (a, b)}
+    good = [node for node in range(nodes) if node not in suspects]
+    trusted = [node for node in good if node not in doubtful]
+    partners = trusted if len(trusted) >= PARTNERS else good
+    if len(partners) >= PARTNERS:
+        return tuple(plan.round for plan in confirmations(suspects, partners, PARTNERS))
+    meetings = tournament(range(nodes))
+    return meetings * -(-FEW_NODES_BOUTS // (nodes - 1))
 
 
-def _confirm_paths(
-    cluster: Cluster, paths: set[tuple[int, int, int]], polished: Polished, played: int, docket: _Docket
-) -> int:
-    """The two ends of a slow path meet again, some rounds apart: what was congestion is gone."""
-    left = {path for path in paths if not any((node, path[2]) in docket.low_ports for node in path[:2])}
-    left = {path for path in left if not any((node, path[2]) in docket.flapping for node in path[:2])}
+def _confirm_paths(cluster: Cluster, paths: set[tuple[int, int, int]], played: int, docket: _Docket) -> int:
+    """The two ends of a slow path meet again, and others in between, some rounds apart: what was congestion is gone.
+    Returns the rounds played so far."""
+    at_fault = docket.low_ports.keys() | docket.flapping.keys()
+    left = sorted((a, b, rail) for a, b, rail in paths if not {(a, rail), (b, rail)} & at_fault)
+    doubtful = {node for a, b, _ in left for node in (a, b)} | {node for node, _ in at_fault}
+    trusted = sorted(range(cluster.nodes), key=lambda node: node in doubtful)
+    pairs = {(a, b) for a, b, _ in left}
+    controls = {pair for number, ends in enumerate(sorted(pairs)) for pair in _with_others(ends, trusted, number)}
     seen = []
-    for round_ in _disjoint({(a, b) for a, b, _ in left}):
-        for _ in range(PATH_ROUNDS):
+    for _ in range(PATH_ROUNDS):
+        for round_ in (*_disjoint(pairs), *_disjoint(controls)):
             seen.append(cluster.play(played, round_, CONFIRM_REPEATS))
             played += 1
     bouts = Bouts.joined(seen)
-    shared_M = _shared(cluster, bouts, polished)
-    for a, b, rail in sorted(left):
-        chosen_M = (bouts.a_M == a) & (bouts.b_M == b) & (bouts.rail_M == rail)
-        rate_M = bouts.rate_M[chosen_M]
-        ends = polished.effect_NL[a, rail] + polished.effect_NL[b, rail]
-        centre = float(np.exp(polished.centre_L[rail] + ends))
-        found = steady_or_flapping(bouts.where(chosen_M), centre, float(polished.margin_L[rail]), shared_M[chosen_M])
-        if found == "steady":
-            docket.paths[a, b, rail] = float(1 - np.median(np.nan_to_num(rate_M)) / centre)
+    shared_M = _shared(cluster, bouts)
+    for a, b, rail in left:
+        rail_M = bouts.rail_M == rail
+        own_M = (bouts.a_M == a) & (bouts.b_M == b)
+        ends_M = np.isin(bouts.a_M, (a, b)) | np.isin(bouts.b_M, (a, b))
+        found = _beside_controls(bouts, shared_M, own_M & rail_M, ends_M & ~own_M & rail_M)
+        if found.kind == "steady":
+            docket.paths[a, b, rail] = found.loss
     return played
+
+
+def _with_others(ends: tuple[int, int], trusted: Sequence[int], number: int) -> list[tuple[int, int]]:
+    """Both ends of a path with a third node, for each path another one, from among the most trusted."""
+    others = [node for node in trusted if node not in ends][:PARTNERS]
+    third = others[number % len(others)]
+    return [(min(end, third), max(end, third)) for end in ends]
+
+
+def _between_unsuspected(bouts: Bouts, ports: set[tuple[int, int]]) -> Bouts:
+    rails = int(bouts.rail_M.max(initial=0)) + 1
+    ports_K = np.array(sorted(node * rails + rail for node, rail in ports), dtype=np.int64)
+    a_M, b_M = bouts.a_M * rails + bouts.rail_M, bouts.b_M * rails + bouts.rail_M
+    return bouts.where(~np.isin(a_M, ports_K) & ~np.isin(b_M, ports_K))
+
+
+def _confirm_rails(
+    cluster: Cluster, rails: Sequence[int], ports: set[tuple[int, int]], played: int, docket: _Docket
+) -> int:
+    """All nodes meet again, and a slow rail is held against the others of the same bouts: congestion would slow all of
+    them. Returns the rounds played so far."""
+    if not rails:
+        return played
+    seen = []
+    meetings = tournament(range(cluster.nodes))
+    for number in range(PATH_ROUNDS):
+        seen.append(cluster.play(played, meetings[number % len(meetings)], CONFIRM_REPEATS))
+        played += 1
+    bouts = within_bouts(_between_unsuspected(Bouts.joined(seen), ports))
+    for rail in rails:
+        own_M = bouts.rail_M == rail
+        found = _beside_controls(bouts, np.zeros_like(own_M), own_M, ~np.isin(bouts.rail_M, rails))
+        if found.kind == "steady":
+            docket.slow_rails[rail] = found.loss
+    return played
+
+
+def _shared(cluster: Cluster, bouts: Bouts) -> Mask:
+    """shared_M of a second pass, in which nearly all are sound: low is what is 7 % below the median of its rail."""
+    centre_L = grouped_median(bouts.rail_M, bouts.rate_M, cluster.rails)
+    low_M = ~(bouts.rate_M > FAIL_SHARE * centre_L[bouts.rail_M])
+    return shared_lows(bouts, low_M, cluster.nodes, cluster.rails)
+
+
+def _beside_controls(bouts: Bouts, shared_M: Mask, own_M: Mask, control_M: Mask) -> Finding:
+    return judge_beside_controls(bouts.where(own_M), shared_M[own_M], bouts.where(control_M), shared_M[control_M])
 
 
 def _disjoint(pairs: Iterable[tuple[int, int]]) -> list[Round]:
@@ -204,7 +245,7 @@ def _disjoint(pairs: Iterable[tuple[int, int]]) -> list[Round]:
 def _confirm_gpus(cluster: Cluster, docket: _Docket) -> Floats:
     """GPUs that are slow in two of three looks. Returns the median rate_NG of the last look."""
     looks = [cluster.compute(COMPUTE_REPEATS) for _ in range(3)]
-    low_KNG: NDArray[np.bool_] = np.stack([low_parts(look) for look in looks])
+    low_KNG: Mask = np.stack([low_parts(look) for look in looks])
     last_NG: Floats = np.median(looks[-1], axis=-1)
     centre = float(np.nanmedian(last_NG))
     for node, gpu in np.argwhere(low_KNG.sum(axis=0) >= 2):
@@ -239,6 +280,12 @@ def _name(
         told = f"{loss:.0%} slower between these two, in {PATH_ROUNDS + 1} rounds; both are sound with other partners"
         part = f"rail {rail} to node {b}"
         culprits.append(Culprit(kind="bad path", node=a, part=part, loss=loss, evidence=(told,)))
+    if cluster.nodes == 2:
+        for rail, loss in sorted(docket.slow_rails.items()):
+            told = f"{loss:.0%} slower than the other rails between these two, in {PATH_ROUNDS + 1} rounds"
+            ends = "which end it is takes a third node, or this cable in another port"
+            part = f"rail {rail} to node 1"
+            culprits.append(Culprit(kind="bad path", node=0, part=part, loss=loss, evidence=(told, ends)))
     return culprits
 
 

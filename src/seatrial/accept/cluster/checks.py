@@ -153,13 +153,14 @@ def judge_fleet(facts: FleetFacts, limits: Limits) -> Judgement:
 class BlameFacts(Facts):
     """``hosts`` by index. ``wrong``: indices with which most partners got wrong sums; ``silent``: why, by index.
 
-    ``excluded``: hosts that did not play, since a rung before failed. ``at_scale``: what is slow only together.
+    ``slow_rails``: see :class:`seatrial.accept.blame.inquest.Inquest`. ``excluded``: hosts that did not play, since a
+    rung before failed. ``at_scale``: what is slow only together.
     """
 
     hosts: tuple[str, ...]
     rounds: int
     culprits: tuple[Culprit, ...]
-    unsettled: tuple[str, ...]
+    slow_rails: dict[int, float]
     wrong: tuple[int, ...]
     silent: dict[int, str]
     excluded: dict[str, str]
@@ -178,7 +179,9 @@ def judge_blame(facts: BlameFacts, limits: Limits) -> Judgement:
         if culprit.node not in facts.silent:
             evidence = "; ".join(culprit.evidence)
             findings.append((Verdict.FAIL, f"{facts.hosts[culprit.node]}, {culprit.part}: {culprit.kind}: {evidence}"))
-    findings += [(Verdict.INCONCLUSIVE, text) for text in facts.unsettled]
+    for rail, loss in facts.slow_rails.items():
+        told = f"rail {rail} is {loss:.0%} slower than the others between all nodes: the switch or settings they share"
+        findings.append((Verdict.WARN, told))
     findings += [(Verdict.FAIL, facts.at_scale)] if facts.at_scale else []
     met = [rate for row in facts.rates for rate in row if rate is not None]
     if not met and not findings:

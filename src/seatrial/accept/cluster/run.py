@@ -229,7 +229,7 @@ def _play(
         hosts=names,
         rounds=inquest.rounds if inquest else 0,
         culprits=inquest.culprits if inquest else (),
-        unsettled=inquest.unsettled if inquest else (),
+        slow_rails=inquest.slow_rails if inquest else {},
         wrong=tuple(wrong_nodes(cluster.wrong, cluster.played)),
         silent=silent,
         excluded=excluded,

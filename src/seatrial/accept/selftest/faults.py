@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from seatrial.accept.blame.inquest import investigate
+from seatrial.accept.blame.plan import tournament
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import Judgement, Request, judge_recorded
 from seatrial.accept.cluster import checks as between
@@ -173,7 +174,7 @@ def wrong_result_bit(played: Judgement) -> Caught:
 RANKS = 4
 
 
-def play_ranks(scratch: Path, sabotage: Sequence[JsonObject] = ()) -> Judgement:
+def play_ranks(scratch: Path, sabotage: Sequence[JsonObject] = (), ranks: int = RANKS) -> Judgement:
     """A tournament of ranks on this machine, as if each were a node; of some, the exchange is sabotaged."""
     port = free_port()
     board = Board.at("127.0.0.1", port, host=True, prefix="play")
@@ -182,22 +183,23 @@ def play_ranks(scratch: Path, sabotage: Sequence[JsonObject] = ()) -> Judgement:
         member.Seat(
             address="127.0.0.1", port=port, prefix="play", node=node, local=0, backend="gloo", interface=interface
         )
-        for node in range(RANKS)
+        for node in range(ranks)
     ]
     module = "seatrial.accept.selftest.saboteur" if sabotage else "seatrial.accept.cluster.member"
     with _environment(SEATRIAL_SABOTAGE=json.dumps(list(sabotage))), ExitStack() as stack:
         for seat in seats:
             stack.enter_context(Crew([seat], scratch / "ranks.log", module))
         # The first order waits until everybody has started.
-        cluster = RankCluster(board, range(RANKS), 1, has_gpus=False, bout_seconds=60.0)
-        cluster.play(0, ((0, 1), (2, 3)), 1)
+        cluster = RankCluster(board, range(ranks), 1, has_gpus=False, bout_seconds=60.0)
+        for round_ in tournament(range(ranks)):
+            cluster.play(0, round_, 1)
         inquest = investigate(cluster)
         cluster.end()
     facts = between.BlameFacts(
-        hosts=tuple(f"rank {node}" for node in range(RANKS)),
+        hosts=tuple(f"rank {node}" for node in range(ranks)),
         rounds=inquest.rounds,
         culprits=inquest.culprits,
-        unsettled=inquest.unsettled,
+        slow_rails=inquest.slow_rails,
         wrong=tuple(wrong_nodes(cluster.wrong, cluster.played)),
         silent={node: f"left {count} orders unanswered" for node, count in cluster.unanswered.items()},
         excluded={},
@@ -251,7 +253,7 @@ def cut_link(scratch: Path) -> Caught:
         hosts=tuple(f"node {node}" for node in range(NODES)),
         rounds=4,
         culprits=(),
-        unsettled=(),
+        slow_rails={},
         wrong=(),
         silent={node: f"left {count} orders unanswered" for node, count in silent.items()},
         excluded={},
@@ -350,7 +352,7 @@ def self_test() -> Iterator[Caught]:
             scratch.mkdir()
             yield _timed(time.monotonic(), fault.inject(scratch))
         start = time.monotonic()
-        played = play_ranks(Path(directory), [{"node": LATE, "delay_seconds": 0.25}, {"node": WRONG, "flip": 4321}])
+        played = play_ranks(Path(directory), [{"node": LATE, "delay_seconds": 0.1}, {"node": WRONG, "flip": 4321}])
         yield _timed(start, delayed_rank(played))
         yield _timed(start, wrong_result_bit(played))
         start = time.monotonic()
