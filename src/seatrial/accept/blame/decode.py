@@ -104,7 +104,8 @@ def flickering_ports(bouts: Bouts, polished: Polished) -> Mask:
     """flickers_NL: ports that are slow now and then, in more rounds than one."""
     nodes, rails = polished.effect_NL.shape
     key_M2 = np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
-    low_M = ~(polished.rest_M > LOW)
+    scatter = float(np.median(np.abs(polished.rest_M)))
+    low_M = ~(polished.rest_M > min(LOW, -SUSPECT_Z / 0.6745 * scatter))
     low_M &= ~shared_lows(bouts, low_M, nodes, rails)
     low_K = np.bincount(key_M2, weights=np.tile(low_M, 2), minlength=nodes * rails)
     all_K = np.bincount(key_M2, minlength=nodes * rails)
@@ -181,7 +182,8 @@ LEAST_LOW_IN_ROUND = 2
 """Congestion hits single measurements."""
 FLAPPING_SHARE = 0.5
 """Of its rounds. What is low more rarely is no worse than a busy network."""
-CONTROL_QUANTILE = 0.05
+CONTROL_QUANTILE = 0.02
+"""So few that hardly a round of the controls has two of them, and enough that their worst minute is not the line."""
 CHANCE = 1e-3
 """That a suspect which is like the others falls behind them so often."""
 
@@ -213,9 +215,11 @@ def judge_beside_controls(own: Bouts, own_shared_M: Mask, others: Bouts, others_
     own_K, others_K = _rounds(own), _rounds(others)
     loss = 1 - float(np.median(np.nan_to_num(own.rate_M)) / np.exp(centre))
 
-    slow_own = grouped_median(own_K, own_M, own_K.max() + 1) < slow
-    slow_others = grouped_median(others_K, others_M, others_K.max() + 1) < slow
-    if (own_M < slow).mean() >= STEADY_SHARE and more_often(slow_own, slow_others):
+    own_R = grouped_median(own_K, own_M, own_K.max() + 1)
+    others_R = grouped_median(others_K, others_M, others_K.max() + 1)
+    # A slow round tells little where those of controls are often slow: then it takes a loss beyond their scatter.
+    slower = any(more_often(own_R < line, others_R < line) for line in (slow, low))
+    if (own_M < slow).mean() >= STEADY_SHARE and slower:
         return Finding("steady", loss, float((own_M < slow).mean()))
 
     low_own = np.bincount(own_K, weights=(own_M < low) & ~own_shared_M) >= LEAST_LOW_IN_ROUND
