@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seatrial.accept.blame.bouts import Bouts
-from seatrial.accept.blame.decode import judge_beside_controls, low_rails, more_often, within_bouts
+from seatrial.accept.blame.decode import judge_beside_controls, low_rails, more_often, within_bouts, worst_ports
 from seatrial.accept.blame.plan import Round
 
 ROUNDS, REPEATS = 16, 12
@@ -80,6 +80,17 @@ def test_what_is_slow_in_a_third_of_its_measurements_flaps(spread: float) -> Non
 
 def test_without_controls_nothing_is_said() -> None:
     assert judged(noise(0, 0.01) * 0.5, np.empty((0, REPEATS))) == "sound"
+
+
+def test_of_three_suspects_among_three_the_worst_is_kept_and_the_others_are_its_controls() -> None:
+    """Rail 0: node 1 fails now and then. Rail 1: nobody is suspected."""
+    rate_PLR = np.ones((1, 2, REPEATS))
+    rate_PLR[0, 0, ::4] = 0.01
+    met = [(0, ((0, 1),), rate_PLR), (1, ((0, 2),), np.full_like(rate_PLR, 0.8)), (2, ((1, 2),), rate_PLR)]
+    seen = Bouts.joined([Bouts.of_round(turn, pair, rates) for turn, pair, rates in met])
+    suspected_NL = np.array([[True, False]] * 3)
+    assert worst_ports(suspected_NL, seen, 2)[:, 0].tolist() == [False, True, False]
+    assert not worst_ports(suspected_NL, seen, 2)[:, 1].any()
 
 
 def test_rails_are_compared_within_a_bout() -> None:
