@@ -42,7 +42,8 @@ PARTNERS = 10
 FEW_NODES_BOUTS = 20
 """Of every node in the second pass, where good nodes are few: so are controls, and more rounds must tell."""
 CONFIRM_REPEATS = 12
-PATH_ROUNDS = 8
+PATH_ROUNDS = 6
+RAIL_ROUNDS = 8
 COMPUTE_REPEATS = 5
 WHOLE_NODE_SHARE = 0.5
 """Of its ports or GPUs: when so many are slow, what they share is the culprit."""
@@ -165,7 +166,8 @@ def _confirm_paths(cluster: Cluster, paths: set[tuple[int, int, int]], played: i
     at_fault = docket.low_ports.keys() | docket.flapping.keys()
     left = sorted((a, b, rail) for a, b, rail in paths if not {(a, rail), (b, rail)} & at_fault)
     doubtful = {node for a, b, _ in left for node in (a, b)} | {node for node, _ in at_fault}
-    trusted = sorted(range(cluster.nodes), key=lambda node: node in doubtful)
+    trusted = [node for node in range(cluster.nodes) if node not in doubtful]
+    trusted = trusted if len(trusted) >= LEAST_GOOD else list(range(cluster.nodes))
     pairs = {(a, b) for a, b, _ in left}
     controls = {pair for number, ends in enumerate(sorted(pairs)) for pair in _with_others(ends, trusted, number)}
     seen = []
@@ -186,10 +188,10 @@ def _confirm_paths(cluster: Cluster, paths: set[tuple[int, int, int]], played: i
 
 
 def _with_others(ends: tuple[int, int], trusted: Sequence[int], number: int) -> list[tuple[int, int]]:
-    """Both ends of a path with a third node, for each path another one, from among the most trusted."""
-    others = [node for node in trusted if node not in ends][:PARTNERS]
-    third = others[number % len(others)]
-    return [(min(end, third), max(end, third)) for end in ends]
+    """Each end of a path with another node, so that many paths have their controls in the same round."""
+    others = [node for node in trusted if node not in ends]
+    partners = [others[(2 * number + side) % len(others)] for side in range(2)]
+    return [(min(pair), max(pair)) for pair in zip(ends, partners, strict=True)]
 
 
 def _between_unsuspected(bouts: Bouts, ports: set[tuple[int, int]]) -> Bouts:
@@ -208,7 +210,7 @@ def _confirm_rails(
         return played
     seen = []
     meetings = tournament(range(cluster.nodes))
-    for number in range(PATH_ROUNDS):
+    for number in range(RAIL_ROUNDS):
         seen.append(cluster.play(played, meetings[number % len(meetings)], CONFIRM_REPEATS))
         played += 1
     bouts = within_bouts(_between_unsuspected(Bouts.joined(seen), ports))
@@ -282,7 +284,7 @@ def _name(
         culprits.append(Culprit(kind="bad path", node=a, part=part, loss=loss, evidence=(told,)))
     if cluster.nodes == 2:
         for rail, loss in sorted(docket.slow_rails.items()):
-            told = f"{loss:.0%} slower than the other rails between these two, in {PATH_ROUNDS + 1} rounds"
+            told = f"{loss:.0%} slower than the other rails between these two, in {SCREEN_ROUNDS + RAIL_ROUNDS} rounds"
             ends = "which end it is takes a third node, or this cable in another port"
             part = f"rail {rail} to node 1"
             culprits.append(Culprit(kind="bad path", node=0, part=part, loss=loss, evidence=(told, ends)))
