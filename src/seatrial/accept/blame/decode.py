@@ -231,14 +231,22 @@ def judge_beside_controls(own: Bouts, own_shared_M: Mask, others: Bouts, others_
 
 def _rounds(bouts: Bouts) -> Ints:
     """key_M: the bout of one pair in one round, counted from 0."""
-    _, key_M = np.unique(np.stack([bouts.turn_M, bouts.a_M, bouts.b_M]), axis=1, return_inverse=True)
-    return key_M.reshape(-1)
+    return _numbered(bouts.turn_M, bouts.a_M, bouts.b_M)
+
+
+def _numbered(*names: Ints) -> Ints:
+    """key_M: equal where all of ``names`` are equal, counted from 0."""
+    joined_M = np.zeros_like(names[0])
+    for name_M in names:
+        joined_M = joined_M * (int(name_M.max(initial=0)) + 1) + name_M
+    key_M: Ints = np.unique(joined_M, return_inverse=True)[1]
+    return key_M
 
 
 def _spread_of_pairs(bouts: Bouts, log_M: Floats) -> float:
     """Median distance of the pairs' medians from their own median: how much sound pairs differ by where they are."""
-    _, pair_M = np.unique(np.stack([bouts.a_M, bouts.b_M]), axis=1, return_inverse=True)
-    median_P = grouped_median(pair_M.reshape(-1), log_M, pair_M.max() + 1)
+    pair_M = _numbered(bouts.a_M, bouts.b_M)
+    median_P = grouped_median(pair_M, log_M, pair_M.max() + 1)
     return float(np.median(np.abs(median_P - np.median(median_P))))
 
 
