@@ -53,10 +53,21 @@ def grouped_median(key_M: Ints, value_M: Floats, groups: int) -> Floats:
     return median_K
 
 
+def _ports(bouts: Bouts, rails: int) -> Ints:
+    """key_M2: the port of either end, which is node times rails plus rail: first those of a, then those of b."""
+    return np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
+
+
+def _logs(bouts: Bouts) -> Floats:
+    """log_M, in which what failed is as slow as can be."""
+    log_M: Floats = np.log(np.maximum(np.nan_to_num(bouts.rate_M), 1e-9))
+    return log_M
+
+
 def polish(bouts: Bouts, nodes: int, rails: int) -> Polished:
     """Median polish of the logarithms of all rates."""
     log_M = np.log(np.maximum(bouts.rate_M, 1e-9))
-    both_M2 = np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
+    both_M2 = _ports(bouts, rails)
     effect_NL = np.zeros((nodes, rails))
     centre_L = grouped_median(bouts.rail_M, log_M, rails)
     for _ in range(POLISHES):
@@ -90,23 +101,23 @@ def upper_spread(value_NL: Floats) -> Floats:
     return spread_L
 
 
-def shared_lows(bouts: Bouts, low_M: Mask, nodes: int, rails: int) -> Mask:
+def shared_lows(bouts: Bouts, low_M: Mask, rails: int) -> Mask:
     """shared_M: lows of a bout in which most rails were low at once. No port does that, but congestion, or a node."""
     if rails == 1:
         return np.zeros_like(low_M)
-    _, dense_M = np.unique((bouts.turn_M * nodes + bouts.a_M) * nodes + bouts.b_M, return_inverse=True)
-    share_K = np.bincount(dense_M, weights=low_M) / np.bincount(dense_M)
-    shared_M: Mask = low_M & (share_K > 0.5)[dense_M]
+    bout_M = _rounds(bouts)
+    share_K = np.bincount(bout_M, weights=low_M) / np.bincount(bout_M)
+    shared_M: Mask = low_M & (share_K > 0.5)[bout_M]
     return shared_M
 
 
 def flickering_ports(bouts: Bouts, polished: Polished) -> Mask:
     """flickers_NL: ports that are slow now and then, in more rounds than one."""
     nodes, rails = polished.effect_NL.shape
-    key_M2 = np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
+    key_M2 = _ports(bouts, rails)
     scatter = float(np.median(np.abs(polished.rest_M)))
     low_M = ~(polished.rest_M > min(LOW, -SUSPECT_Z / 0.6745 * scatter))
-    low_M &= ~shared_lows(bouts, low_M, nodes, rails)
+    low_M &= ~shared_lows(bouts, low_M, rails)
     low_K = np.bincount(key_M2, weights=np.tile(low_M, 2), minlength=nodes * rails)
     all_K = np.bincount(key_M2, minlength=nodes * rails)
     turns = int(bouts.turn_M.max(initial=0)) + 1
@@ -115,7 +126,8 @@ def flickering_ports(bouts: Bouts, polished: Polished) -> Mask:
     share_K = low_K / np.maximum(all_K, 1)
     # What is low without this port. On few nodes the bouts of a culprit are many of everybody's, so half is no median.
     rail_K = np.tile(np.arange(rails), nodes)
-    low_L, all_L = (np.bincount(bouts.rail_M, weights=what, minlength=rails) for what in (low_M, np.ones_like(low_M)))
+    low_L = np.bincount(bouts.rail_M, weights=low_M, minlength=rails)
+    all_L = np.bincount(bouts.rail_M, minlength=rails)
     without_K = (low_L[rail_K] - low_K) / np.maximum(all_L[rail_K] - all_K, 1)
     often_K = share_K > np.maximum(FLICKER_SHARE, FLICKER_TIMES * without_K)
     flickers_NL: Mask = (often_K & (hit_KT.sum(axis=1) >= 2)).reshape(nodes, rails)
@@ -126,10 +138,9 @@ def worst_ports(suspected_NL: Mask, bouts: Bouts, least_good: int) -> Mask:
     """worst_NL: the suspects, less the mildest of a rail where fewer than ``least_good`` others would be left. What a
     port did in all its bouts counts, by the mean of logarithms: a median forgives those that are slow now and then."""
     nodes, rails = suspected_NL.shape
-    key_M2 = np.concatenate([bouts.a_M, bouts.b_M]) * rails + np.tile(bouts.rail_M, 2)
-    log_M2 = np.tile(np.log(np.maximum(np.nan_to_num(bouts.rate_M), 1e-9)), 2)
-    sums_K, all_K = (np.bincount(key_M2, weights=what, minlength=nodes * rails) for what in (log_M2, log_M2 * 0 + 1))
-    mean_NL = (sums_K / np.maximum(all_K, 1)).reshape(nodes, rails)
+    key_M2 = _ports(bouts, rails)
+    sums_K = np.bincount(key_M2, weights=np.tile(_logs(bouts), 2), minlength=nodes * rails)
+    mean_NL = (sums_K / np.maximum(np.bincount(key_M2, minlength=nodes * rails), 1)).reshape(nodes, rails)
     place_NL = np.argsort(np.argsort(np.where(suspected_NL, mean_NL, np.inf), axis=0), axis=0)
     worst_NL: Mask = suspected_NL & (place_NL < nodes - least_good)
     return worst_NL
@@ -141,7 +152,7 @@ def low_paths(bouts: Bouts, polished: Polished) -> list[tuple[int, int, int]]:
     if not len(bouts.rate_M):
         return []
     low_M = ~(polished.rest_M > LOW)
-    bouts_alone = ~shared_lows(bouts, low_M, nodes, rails)
+    bouts_alone = ~shared_lows(bouts, low_M, rails)
     bouts, rest_M = bouts.where(bouts_alone), polished.rest_M[bouts_alone]
     key_M = (bouts.a_M * nodes + bouts.b_M) * rails + bouts.rail_M
     keys_K, dense_M = np.unique(key_M, return_inverse=True)
@@ -206,7 +217,7 @@ def judge_beside_controls(own: Bouts, own_shared_M: Mask, others: Bouts, others_
 
     A measurement that failed is as slow as can be. ``shared_M``: see :func:`shared_lows`; no link flaps like that.
     """
-    own_M, others_M = (np.log(np.maximum(np.nan_to_num(bouts.rate_M), 1e-9)) for bouts in (own, others))
+    own_M, others_M = _logs(own), _logs(others)
     if not len(own_M) or not len(others_M):
         return Finding("sound", 0.0, 0.0)
     centre = float(np.median(others_M))

@@ -87,7 +87,7 @@ def investigate(cluster: Cluster, seed: int = 0) -> Inquest:
     rounds = tournament(range(cluster.nodes), seed)
     rounds *= -(-SCREEN_ROUNDS // max(len(rounds), 1))
     before = cluster.counters()
-    screened = Bouts.joined([cluster.play(turn, round_, SCREEN_REPEATS) for turn, round_ in enumerate(rounds)])
+    screened = _play(cluster, 0, rounds, SCREEN_REPEATS)
     polished = polish(screened, cluster.nodes, cluster.rails)
     docket = _Docket()
     ports, paths = _suspects(screened, polished)
@@ -100,6 +100,11 @@ def investigate(cluster: Cluster, seed: int = 0) -> Inquest:
     rate_NN = _by_pair(screened, cluster.nodes)
     slow_rails = docket.slow_rails if cluster.nodes > 2 else {}
     return Inquest(tuple(culprits), slow_rails, rate_NN, played)
+
+
+def _play(cluster: Cluster, first: int, rounds: Sequence[Round], repeats: int) -> Bouts:
+    """One round after another, of which the first is counted as turn ``first``."""
+    return Bouts.joined([cluster.play(turn, round_, repeats) for turn, round_ in enumerate(rounds, first)])
 
 
 def _suspects(bouts: Bouts, polished: Polished) -> tuple[set[tuple[int, int]], set[tuple[int, int, int]]]:
@@ -124,11 +129,8 @@ def _confirm_ports(
 ) -> int:
     """Every suspect meets known-good nodes, while others of these meet each other. Returns the rounds played so far."""
     suspects_L = [[node for node, rail in ports if rail == at] for at in range(cluster.rails)]
-    seen = []
-    for round_ in _beside_known_good(cluster.nodes, ports, paths):
-        seen.append(cluster.play(played, round_, CONFIRM_REPEATS))
-        played += 1
-    bouts = Bouts.joined(seen)
+    rounds = _beside_known_good(cluster.nodes, ports, paths)
+    bouts = _play(cluster, played, rounds, CONFIRM_REPEATS)
     shared_M = _shared(cluster, bouts)
     for node, rail in sorted(ports):
         rail_M = bouts.rail_M == rail
@@ -141,7 +143,7 @@ def _confirm_ports(
                 docket.low_ports[node, rail] = found.loss
             case "flapping":
                 docket.flapping[node, rail] = found.low_share
-    return played
+    return played + len(rounds)
 
 
 def _beside_known_good(nodes: int, ports: set[tuple[int, int]], paths: set[tuple[int, int, int]]) -> tuple[Round, ...]:
@@ -170,12 +172,8 @@ def _confirm_paths(cluster: Cluster, paths: set[tuple[int, int, int]], played: i
     trusted = trusted if len(trusted) >= LEAST_GOOD else list(range(cluster.nodes))
     pairs = {(a, b) for a, b, _ in left}
     controls = {pair for number, ends in enumerate(sorted(pairs)) for pair in _with_others(ends, trusted, number)}
-    seen = []
-    for _ in range(PATH_ROUNDS):
-        for round_ in (*_disjoint(pairs), *_disjoint(controls)):
-            seen.append(cluster.play(played, round_, CONFIRM_REPEATS))
-            played += 1
-    bouts = Bouts.joined(seen)
+    rounds = [*_disjoint(pairs), *_disjoint(controls)] * PATH_ROUNDS
+    bouts = _play(cluster, played, rounds, CONFIRM_REPEATS)
     shared_M = _shared(cluster, bouts)
     for a, b, rail in left:
         rail_M = bouts.rail_M == rail
@@ -184,7 +182,7 @@ def _confirm_paths(cluster: Cluster, paths: set[tuple[int, int, int]], played: i
         found = _beside_controls(bouts, shared_M, own_M & rail_M, ends_M & ~own_M & rail_M)
         if found.kind == "steady":
             docket.paths[a, b, rail] = found.loss
-    return played
+    return played + len(rounds)
 
 
 def _with_others(ends: tuple[int, int], trusted: Sequence[int], number: int) -> list[tuple[int, int]]:
@@ -208,25 +206,22 @@ def _confirm_rails(
     them. Returns the rounds played so far."""
     if not rails:
         return played
-    seen = []
     meetings = tournament(range(cluster.nodes))
-    for number in range(RAIL_ROUNDS):
-        seen.append(cluster.play(played, meetings[number % len(meetings)], CONFIRM_REPEATS))
-        played += 1
-    bouts = within_bouts(_between_unsuspected(Bouts.joined(seen), ports))
+    rounds = (meetings * RAIL_ROUNDS)[:RAIL_ROUNDS]
+    bouts = within_bouts(_between_unsuspected(_play(cluster, played, rounds, CONFIRM_REPEATS), ports))
     for rail in rails:
         own_M = bouts.rail_M == rail
         found = _beside_controls(bouts, np.zeros_like(own_M), own_M, ~np.isin(bouts.rail_M, rails))
         if found.kind == "steady":
             docket.slow_rails[rail] = found.loss
-    return played
+    return played + len(rounds)
 
 
 def _shared(cluster: Cluster, bouts: Bouts) -> Mask:
     """shared_M of a second pass, in which nearly all are sound: low is what is 7 % below the median of its rail."""
     centre_L = grouped_median(bouts.rail_M, bouts.rate_M, cluster.rails)
     low_M = ~(bouts.rate_M > FAIL_SHARE * centre_L[bouts.rail_M])
-    return shared_lows(bouts, low_M, cluster.nodes, cluster.rails)
+    return shared_lows(bouts, low_M, cluster.rails)
 
 
 def _beside_controls(bouts: Bouts, shared_M: Mask, own_M: Mask, control_M: Mask) -> Finding:

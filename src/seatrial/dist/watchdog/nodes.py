@@ -95,9 +95,8 @@ class OtherNodes:
         us hear, when the silence may be ours."""
         if time.monotonic() - self._read > SILENT_SECONDS:
             return []
-        return merge(
-            {node: (self._heard_at(node), report) for node, (_, report) in dict(self._heard).items()}, self._read
-        )
+        heard = {node: (self._heard_at(node), report) for node, (_, report) in dict(self._heard).items()}
+        return merge(heard, self._read)
 
     def views_of(self, node: int) -> tuple[RankView, ...]:
         """As the node told last."""
