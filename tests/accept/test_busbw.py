@@ -99,6 +99,50 @@ def test_the_model_meets_the_collectives_of_8_h200_without_multicast(
 
 
 @pytest.mark.parametrize(
+    ("collective", "algorithm", "by_seatrial", "by_nccl_tests"),
+    [
+        ("all_reduce", "RING", 341.6, 347.6),
+        ("all_gather", "RING", 291.4, 302.8),
+        ("reduce_scatter", "RING", 290.0, 301.7),
+        ("all_to_all", "P2P", 336.6, None),
+    ],
+)
+def test_the_model_meets_the_collectives_of_2_h200(
+    collective: Collective, algorithm: str, by_seatrial: float, by_nccl_tests: float | None
+) -> None:
+    """results/accept_h200_2026-11-21: a ring of two is slower."""
+    found = limit(H200, 2, algorithm, 4 * GIB, collective=collective)
+    for measured in filter(None, (by_seatrial, by_nccl_tests)):
+        assert found.reference == pytest.approx(measured, rel=0.05)
+        assert found.judge(measured, "x")[0] is Verdict.PASS
+    assert found.judge(0.9 * by_seatrial, "x")[0] is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("ranks", "collective", "algorithm", "rates"),
+    [
+        (2, "all_gather", "RING", {64: 335, 128: 373, 256: 402, 512: 428, 1024: 453, 4096: 478, 8192: 483}),
+        (8, "all_gather", "RING", {16: 299, 64: 422, 128: 566, 256: 596, 1024: 632, 4096: 657, 16384: 672}),
+        (8, "reduce_scatter", "RING", {16: 281, 64: 424, 128: 570, 256: 604, 1024: 647, 4096: 677, 16384: 695}),
+        (8, "all_to_all", "P2P", {16: 286, 64: 435, 128: 496, 256: 535, 1024: 605, 4096: 659, 16384: 673}),
+    ],
+)
+def test_healthy_b200s_of_others_pass_at_every_size(
+    ranks: int, collective: Collective, algorithm: str, rates: dict[int, float]
+) -> None:
+    """By MiB, out of place: DraNet's nvidia-dranet.md for two of them; a trial of 8 at Vultr, May 2026."""
+    for size_mib, rate in rates.items():
+        judged = limit(B200, ranks, algorithm, size_mib * MIB, collective=collective).judge(rate, "x")
+        assert judged[0] in (Verdict.PASS, Verdict.SKIPPED), judged
+
+
+@given(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]), st.integers(2, 7))
+def test_a_ring_of_more_ranks_is_no_slower(collective: Collective, ranks: int) -> None:
+    few, more = (limit(H200, n, "RING", 16 * GIB, collective=collective).reference for n in (ranks, ranks + 1))
+    assert few is not None and more is not None and few < more
+
+
+@pytest.mark.parametrize(
     ("kind", "nodes", "algorithm", "size_bytes", "measured", "verdict"),
     [
         (H200, 4, "RING", 4 * GIB, 364.9, Verdict.PASS),

@@ -76,3 +76,23 @@ def test_one_of_them_a_tenth_slower_fails_by_name(gpu: int) -> None:
     assert judgement.verdict is Verdict.FAIL
     assert f"GPU {gpu} (GPU-" in judgement.reason
     assert all(f"GPU {other} (GPU-" not in judgement.reason for other in range(4) if other != gpu), judgement.reason
+
+
+OF_TWO = list(read_jsonl(RESULTS.parent / "accept_h200_2026-11-21" / "facts-2gpus.jsonl"))
+
+
+@pytest.mark.parametrize("record", OF_TWO, ids=lambda record: record["check"])
+def test_two_healthy_h200s_pass(record: JsonObject) -> None:
+    """The rings of two that a model of eight once took for faults."""
+    judgement = judged(record)
+    assert judgement.verdict is (Verdict.SKIPPED if ".rdma" in record["check"] else Verdict.PASS), judgement.reason
+
+
+def test_their_links_a_tenth_slower_fail() -> None:
+    (record,) = (record for record in OF_TWO if record["check"] == "collectives.nccl")
+    steps = [{**step, "seconds": [seconds / 0.9 for seconds in step["seconds"]]} for step in record["facts"]["steps"]]
+    judgement = judged({**record, "facts": {**record["facts"], "steps": steps}})
+    assert judgement.verdict is Verdict.FAIL
+    for name in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
+        assert judgement.reason.count(f"{name} busbw") == 1
+    assert "of 16 GiB" in judgement.reason and "(and 1 smaller)" in judgement.reason

@@ -6,15 +6,16 @@ nccl-tests (doc/PERFORMANCE.md) every collective by ring then has the same curve
 
     busbw(S) = B / (1 + n alpha B / S)
 
-B is a share of what the links carry. The shares, and alpha, are fitted to published and own measurements:
-``tests/accept/test_busbw.py`` holds the model against them. The upper end of the range is physics: no link carries more
-than its rate, and no kernel ends within a microsecond.
+B is a share of what the links carry. Of few ranks it is a smaller one, since each also moves its own part through its
+memory. The shares, and alpha, are fitted to published and own measurements: ``tests/accept/test_busbw.py`` holds the
+model against them. The upper end of the range is physics: no link carries more than its rate, and no kernel ends within
+a microsecond.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from seatrial.accept.gpu_kinds import A100, B200, GpuKind
+from seatrial.accept.gpu_kinds import A100, B200, H100, H200, GpuKind
 from seatrial.accept.gpu_limits import NETWORK, pcie_gb_per_s
 from seatrial.accept.limits import FAIL_SHARE, WARN_SHARE, Limit
 from seatrial.hardware import GB
@@ -60,6 +61,14 @@ OF_RING: dict[Collective, float] = {
     "send_recv": 0.90,
 }
 OF_RING_SOURCE = "own measurement on 8 x H200 at 4 GiB: 366, 355, 356, 343 GB/s; broadcast and send_recv: computed"
+OWN_PART: dict[Collective, float] = {"all_reduce": 0.116, "all_gather": 0.276, "reduce_scatter": 0.256}
+"""Seconds in which a rank of a ring moves its own part through its memory, over those of sending a part to the next."""
+OWN_PART_SOURCE = (
+    "own part fitted to own measurements on 8 x H200 (above) and 2 x H200, 4 GiB: 342, 291, 290 GB/s, by nccl-tests "
+    f"348, 303, 302; 4 x H200 at 8 GiB: 363 ({NETWORK}); 2 x B200 all-gather at 8 GiB: 483 (DraNet, nvidia-dranet.md)"
+)
+MEASURED_RANKS = 8
+"""Of one node: with fewer, messages under 4 GiB were measured on two GPUs alone, and took up to a fifth longer."""
 NIC_SHARE = 0.90
 NIC_SOURCE = (
     "of the line rate, NVIDIA/nccl-tests issues 267 and 290: 46 to 48 of 50 GB/s per NDR port; whole rings reach 321 "
@@ -90,11 +99,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plateau:
-    """Large messages: what is expected, what no wire exceeds, and why. ``hops`` count latencies as n does in a ring."""
+    """Large messages: what is expected, what no wire exceeds, and why. ``hops`` count latencies as n does in a ring.
+    ``ramp_share``: what ``fail_share`` is for large messages, of those that are smaller."""
 
     busbw: float
     bound: float
     fail_share: float
+    ramp_share: float
     hops: float
     arithmetic: str
     source: str
@@ -126,7 +137,8 @@ def expected_busbw(layout: Layout, collective: Collective, algorithm: str, size_
     reference = plateau.busbw / (1 + ramp_bytes / size_bytes)
     quickest = size_bytes * busbw_factor(collective, layout.ranks) / LEAST_KERNEL_SECONDS / GB
     judged = ramp_bytes / size_bytes <= JUDGED_FROM
-    fail = plateau.busbw * plateau.fail_share / (1 + LATENCY_SLACK * ramp_bytes / size_bytes)
+    fail_share = plateau.fail_share if size_bytes >= LARGE_MESSAGE_BYTES else plateau.ramp_share
+    fail = plateau.busbw * fail_share / (1 + LATENCY_SLACK * ramp_bytes / size_bytes)
     warn = reference * WARN_SHARE if plateau.fail_share == FAIL_SHARE and size_bytes >= LARGE_MESSAGE_BYTES else None
     size = "" if size_bytes == LARGE_MESSAGE_BYTES else f" of {shown_bytes(size_bytes)}"
     return Limit(
@@ -140,7 +152,7 @@ def expected_busbw(layout: Layout, collective: Collective, algorithm: str, size_
             f"{plateau.arithmetic}; at {shown_bytes(size_bytes)}: {plateau.busbw:.1f} / (1 + {plateau.hops:g} x "
             f"{alpha * 1e6:g} us x {plateau.busbw:.1f} GB/s / S) = {reference:.1f}"
             + (
-                f"; floor {plateau.fail_share:.0%} of it with {LATENCY_SLACK:g} x the latency = {fail:.1f}"
+                f"; floor {fail_share:.0%} of it with {LATENCY_SLACK:g} x the latency = {fail:.1f}"
                 if judged
                 else "; all latency, so recorded, not judged"
             )
@@ -168,6 +180,8 @@ def _plateau(layout: Layout, collective: Collective, algorithm: str) -> Plateau 
 def _inside(layout: Layout, collective: Collective, algorithm: str) -> Plateau | None:
     """One node, all GPUs on NVLink switches."""
     link, n, kind = layout.kind.nvlink_total_gb_per_s, layout.ranks, layout.kind
+    ramp_share = FAIL_SHARE if n >= MEASURED_RANKS else UNPROVEN_SHARE
+    hops = max(n, MEASURED_RANKS)  # two ranks need as large messages as eight do
     wire = f"{kind.nvlinks} NVLinks x {kind.nvlink_gb_per_s:g} GB/s = {link:g}"
     # A switch that gathers and reduces for the GPUs lets NCCL do other collectives by NVLS no faster than a ring.
     if algorithm == "NVLS" and collective == "all_reduce":
@@ -175,15 +189,32 @@ def _inside(layout: Layout, collective: Collective, algorithm: str) -> Plateau |
         bound = link / (1 + 1 / n) * 2 * (n - 1) / n
         share = NVLS_SHARE.get(kind, NVLS_SHARE_OTHERS)
         how = f"{wire}; the switch reduces, so bound = {link:g} / (1 + 1/{n}) x 2 ({n} - 1) / {n} = {bound:.0f}"
-        return Plateau(share * bound, bound, FAIL_SHARE, 8, f"{how}; {share:.1%} of it", NVLS_SOURCE)
+        how += f"; {share:.1%} of it"
+        return Plateau(share * bound, bound, FAIL_SHARE, ramp_share, hops, how, NVLS_SOURCE)
     proven = algorithm == "RING" or (algorithm == "P2P" and collective in ("all_to_all", "send_recv"))
     if not proven and algorithm != "NVLS":
         return None
-    share = RING_SHARE.get(kind, RING_SHARE_OTHERS) * OF_RING[collective]
-    fail_share = UNPROVEN_SHARE if collective in ("broadcast", "send_recv") or algorithm == "NVLS" else FAIL_SHARE
+    own = _own_part(collective, n) if algorithm == "RING" else 1.0
+    share = RING_SHARE.get(kind, RING_SHARE_OTHERS) * OF_RING[collective] * own
     # Each rank of a ring sends busbw; so does each in an all-to-all, whose own block stays where it is.
     how = f"{wire} = bound; {share:.1%} of it = {share * link:.0f}"
-    return Plateau(share * link, link, fail_share, n, how, f"{RING_SOURCE}; {OF_RING_SOURCE}")
+    source = f"{RING_SOURCE}; {OF_RING_SOURCE}"
+    if own != 1:
+        how += f" (a ring of {n}: {own:.3f} of one of {MEASURED_RANKS})"
+        source += f"; {OWN_PART_SOURCE}"
+    measured = collective in (*OWN_PART, "all_to_all") and (n == MEASURED_RANKS or kind in (H100, H200))
+    fail_share = FAIL_SHARE if measured and algorithm != "NVLS" else UNPROVEN_SHARE
+    return Plateau(share * link, link, fail_share, min(ramp_share, fail_share), hops, how, source)
+
+
+def _own_part(collective: Collective, ranks: int) -> float:
+    """Bus bandwidth of a large message by a ring of so many ranks over that by a ring of MEASURED_RANKS.
+
+    A rank sends n - 1 parts, or twice as many for an all-reduce, and moves its own through its memory meanwhile.
+    """
+    sent = 2 if collective == "all_reduce" else 1
+    own = OWN_PART.get(collective, 0.0)
+    return (1 + own / (sent * (MEASURED_RANKS - 1))) / (1 + own / (sent * (ranks - 1)))
 
 
 def _rings_across(layout: Layout, collective: Collective) -> Plateau:
@@ -197,7 +228,9 @@ def _rings_across(layout: Layout, collective: Collective) -> Plateau:
         f"{NIC_SHARE * ports:.0f}; x {OF_RING[collective]:g} for {collective}"
     )
     fail_share = FAIL_SHARE if collective == "all_reduce" else UNPROVEN_SHARE
-    return Plateau(expected, min(link, ports), fail_share, layout.ranks, how, f"{RING_SOURCE}; {NIC_SOURCE}")
+    return Plateau(
+        expected, min(link, ports), fail_share, fail_share, layout.ranks, how, f"{RING_SOURCE}; {NIC_SOURCE}"
+    )
 
 
 def _trees_across(layout: Layout, algorithm: str) -> Plateau:
@@ -217,7 +250,7 @@ def _trees_across(layout: Layout, algorithm: str) -> Plateau:
     )
     source = f"{NVLS_SOURCE}; {NIC_SOURCE}; ml-engineering on hierarchical bandwidth; 2 x 8 H100: 430 (nccl issue 1221)"
     hops = local + 2 * max(1, (k - 1).bit_length())
-    return Plateau(expected, bound, UNPROVEN_SHARE, hops, how, source)
+    return Plateau(expected, bound, UNPROVEN_SHARE, UNPROVEN_SHARE, hops, how, source)
 
 
 def _all_to_all_across(layout: Layout) -> Plateau:
@@ -228,7 +261,7 @@ def _all_to_all_across(layout: Layout) -> Plateau:
     expected = NIC_SHARE * bound
     how = f"ports {nic:g} x {k} / ({k} - 1) x ({n} - 1) / {n} = {wire:.0f} = bound; {NIC_SHARE:.0%} of it"
     source = f"NVIDIA/nccl-tests issues 130 and 267; {NIC_SOURCE}"
-    return Plateau(expected, bound, UNPROVEN_SHARE, n, how, source)
+    return Plateau(expected, bound, UNPROVEN_SHARE, UNPROVEN_SHARE, n, how, source)
 
 
 def _over_pcie(layout: Layout, collective: Collective, algorithm: str) -> Plateau | None:
@@ -238,7 +271,7 @@ def _over_pcie(layout: Layout, collective: Collective, algorithm: str) -> Platea
     bound = pcie_gb_per_s(layout.kind.pcie_generation, 16)
     expected = PCIE_SHARE * bound * OF_RING[collective]
     how = f"PCIe Gen{layout.kind.pcie_generation} x16 = {bound:.1f} GB/s = bound; {PCIE_SHARE:.0%} of it"
-    return Plateau(expected, bound, UNPROVEN_SHARE, layout.ranks, how, PCIE_SOURCE)
+    return Plateau(expected, bound, UNPROVEN_SHARE, UNPROVEN_SHARE, layout.ranks, how, PCIE_SOURCE)
 
 
 def shown_bytes(size: int) -> str:

@@ -1,5 +1,7 @@
 """Collectives over the ranks of this machine: exact results, bus bandwidth as nccl-tests defines it, and its tail."""
 
+from collections.abc import Sequence
+
 from seatrial.accept import cpu_limits
 from seatrial.accept.busbw import (
     LARGE_MESSAGE_BYTES,
@@ -106,11 +108,23 @@ def judge_nccl(facts: RanksFacts, limits: Limits) -> Judgement:
     linked = kind is not None and kind.nvlinks > 0 and not kind.bridged
     findings += judge_transport(facts.choice, nodes=1, linked=linked, rdma_ports=0)
     if facts.ranks > 1:
-        judged = [judge_step(facts, step, kind, limits) for step in facts.steps]
-        findings += [finding for finding in judged if finding[0] is not Verdict.SKIPPED]
+        findings += largest_of_each([(step, judge_step(facts, step, kind, limits)) for step in facts.steps])
     if not any(step.collective == "all_reduce" and step.size_bytes >= LARGE_MESSAGE_BYTES for step in facts.steps):
         findings.append((Verdict.INCONCLUSIVE, "no all-reduce was large enough to be judged"))
     return conclude(findings, step_measurements(facts), when_passed=summary(facts))
+
+
+def largest_of_each(judged: Sequence[tuple[StepFacts, Finding]]) -> list[Finding]:
+    """Of each collective and verdict the finding on the largest message, and how many others there are like it."""
+    alike: dict[tuple[Collective, Verdict], list[tuple[int, str]]] = {}
+    for step, (verdict, text) in judged:
+        if verdict is not Verdict.SKIPPED:
+            alike.setdefault((step.collective, verdict), []).append((step.size_bytes, text))
+    found = []
+    for (_, verdict), texts in alike.items():
+        others = f" (and {len(texts) - 1} smaller)" if len(texts) > 1 else ""
+        found.append((verdict, max(texts)[1] + others))
+    return found
 
 
 def judge_step(

@@ -44,7 +44,8 @@ LAST_WORDS_SECONDS = 5.0
 
 
 class StepFacts(Facts):
-    """``seconds``: of a call, per sample, on the slowest rank. ``wrong``: elements not exact, over all ranks."""
+    """``seconds``: of a call, per sample, averaged over the ranks as nccl-tests does by default (-a 1): all wait for
+    whoever is late. ``wrong``: elements not exact, over all ranks."""
 
     collective: Collective
     size_bytes: int
@@ -139,11 +140,11 @@ def take_step(collective: Collective, size_bytes: int, device: "torch.device", s
     in_a_row = calls_in_a_row(pace.item()) if device.type == "cuda" else 1
     samples = int(min(max(seconds / (pace.item() * in_a_row), MIN_SAMPLES), MAX_CALLS // in_a_row))
     durations = torch.tensor(_time(call, buffers, samples, in_a_row), device=device)
-    dist.all_reduce(durations, op=dist.ReduceOp.MAX)
+    dist.all_reduce(durations)
     return StepFacts(
         collective=collective,
         size_bytes=len(buffers.whole_N) * 4,
-        seconds=tuple(durations.tolist()),
+        seconds=tuple((durations / ranks).tolist()),
         wrong=int(wrong.item()),
     )
 

@@ -17,7 +17,13 @@ from seatrial.accept.check import (
     measurement,
     percentile,
 )
-from seatrial.accept.checks.collectives import RanksFacts, judge_results, judge_step, step_measurements
+from seatrial.accept.checks.collectives import (
+    RanksFacts,
+    judge_results,
+    judge_step,
+    largest_of_each,
+    step_measurements,
+)
 from seatrial.accept.facts import Facts
 from seatrial.accept.fleet import stragglers
 from seatrial.accept.gpu_kinds import kind_of
@@ -220,10 +226,10 @@ def judge_whole(facts: WholeFacts, limits: Limits) -> Judgement:
         if kind is not None and least > 0:
             nic = least * facts.nodes / facts.ranks.ranks
             judged = [
-                judge_step(facts.ranks, step, kind, limits, nodes=facts.nodes, nic_gb_per_s=nic)
+                (step, judge_step(facts.ranks, step, kind, limits, nodes=facts.nodes, nic_gb_per_s=nic))
                 for step in facts.ranks.steps
             ]
-            findings += [finding for finding in judged if finding[0] is not Verdict.SKIPPED]
+            findings += largest_of_each(judged)
     return conclude(findings, step_measurements(facts.ranks))
 
 
