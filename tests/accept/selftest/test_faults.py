@@ -42,7 +42,7 @@ def _has_namespaces() -> bool:
 
 
 def test_the_recordings_are_healthy_before_anything_is_changed() -> None:
-    for check in ("gpu.inventory", "gpu.memory_health", "gpu.pcie"):
+    for check in ("gpu.inventory", "gpu.memory_health", "gpu.pcie", "gpu.gemm_bf16"):
         assert faults.judged(check, faults.recorded(check)).verdict is Verdict.PASS
 
 

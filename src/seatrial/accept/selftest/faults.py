@@ -1,7 +1,7 @@
 """The catalogue: every fault, how it is injected, and what must be said of it.
 
 Faults are real where this machine allows it (processes that misbehave, file systems and networks of their own through
-``unshare``), and recordings of a GPU with one thing changed where it does not. Each entry says which it was.
+``unshare``, GPUs that are here), and recordings of one with one thing changed where it does not. Each entry says which.
 """
 
 import json
@@ -25,11 +25,14 @@ from seatrial.accept.blame.inquest import investigate
 from seatrial.accept.blame.plan import tournament
 from seatrial.accept.catalogue import find
 from seatrial.accept.check import Judgement, Request, judge_recorded
+from seatrial.accept.checks.ranks import run_on_ranks
 from seatrial.accept.cluster import checks as between
 from seatrial.accept.cluster import member
 from seatrial.accept.cluster.board import Board
 from seatrial.accept.cluster.conductor import RankCluster, wrong_nodes
 from seatrial.accept.cluster.crew import Crew
+from seatrial.accept.gpu_kinds import GpuKind, kind_of
+from seatrial.accept.inventory import take_inventory
 from seatrial.accept.limits import Limits
 from seatrial.accept.nccl_log import judge_transport, read_nccl_log
 from seatrial.accept.runner import Worker
@@ -113,11 +116,53 @@ def xid_in_kernel_log(scratch: Path) -> Caught:
     return caught("XID in the kernel log", judged("gpu.kernel_log", facts), RECORDED, "0000:3b:00", "fell off the bus")
 
 
+def busy_gpu(scratch: Path) -> Caught:
+    """Another job multiplies on the last GPU while all are measured."""
+    name, check, gpus = "busy GPU", "gpu.gemm_bf16", len(_known_gpus())
+    if not gpus:
+        facts = recorded(check)
+        (gpu,) = facts["gpus"]
+        slowed = {**gpu, "gpu": {**gpu["gpu"], "index": 1}, "tflop_per_s": [rate / 2 for rate in gpu["tflop_per_s"]]}
+        facts["gpus"] = [gpu, slowed]
+        return caught(name, judged(check, facts), RECORDED, "GPU 1 (", innocent=("GPU 0 (",))
+    culprit = gpus - 1
+    with _kept_busy(culprit), Worker(scratch / "busy_gpu.log") as worker:
+        answer = worker.ask(Request(check=check, seconds=3.0, directory=scratch), 120)
+    others = tuple(f"GPU {index} (" for index in range(culprit))
+    return caught(name, judged(check, answer.get("facts", {})), PROCESS, f"GPU {culprit} (", innocent=others)
+
+
+def _known_gpus() -> tuple[GpuKind, ...]:
+    """Of the GPUs to be tested, where limits are known for all: without, slow ones are shown, and no fault."""
+    here = take_inventory()
+    kinds = tuple(kind for name in here.listed[: here.gpus] if (kind := kind_of(name)) is not None)
+    return kinds if len(kinds) == here.gpus else ()
+
+
+@contextmanager
+def _kept_busy(gpu: int) -> Iterator[None]:
+    argv = [sys.executable, "-m", "seatrial.accept.selftest.busy_gpu", str(gpu)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as job:
+        try:
+            assert job.stdout is not None
+            job.stdout.readline()  # it has begun, or ended at once
+            yield
+        finally:
+            job.kill()
+
+
 def forced_sockets(scratch: Path) -> Caught:
+    """NCCL is forbidden to reach GPUs that NVLink joins by it, or through shared memory."""
+    name, kinds = "forced sockets", _known_gpus()
+    if len(kinds) > 1 and all(kind.nvlinks > 0 and not kind.bridged for kind in kinds):
+        with _environment(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"):
+            _, choice = run_on_ranks("nccl", len(kinds), [("all_reduce", 2**20)], 1.0)
+        findings = judge_transport(choice, nodes=1, linked=True, rdma_ports=0)
+        verdict, text = findings[0] if findings else (Verdict.PASS, "nothing noticed")
+        return caught(name, Judgement(verdict, text), PROCESS, "went by NET/Socket between GPUs that NVLink connects")
     log = files("seatrial").joinpath("assets/accept/nccl-sockets.log").read_text()
-    findings = judge_transport(read_nccl_log(log), nodes=2, linked=True, rdma_ports=8)
-    verdict, text = findings[0]
-    return caught("forced sockets", Judgement(verdict, text), RECORDED, "fell back to sockets", "8 RDMA port(s)")
+    verdict, text = judge_transport(read_nccl_log(log), nodes=2, linked=True, rdma_ports=8)[0]
+    return caught(name, Judgement(verdict, text), RECORDED, "fell back to sockets", "8 RDMA port(s)")
 
 
 def small_shm(scratch: Path) -> Caught:
@@ -334,6 +379,7 @@ CATALOGUE = (
     Fault("ECC events", ecc_events),
     Fault("degraded PCIe", degraded_pcie),
     Fault("XID in the kernel log", xid_in_kernel_log),
+    Fault("busy GPU", busy_gpu),
     Fault("forced sockets", forced_sockets),
     Fault("small /dev/shm", small_shm),
     Fault("full disk", full_disk),
