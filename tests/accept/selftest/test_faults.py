@@ -6,7 +6,7 @@ import pytest
 
 from seatrial.accept.check import Judgement
 from seatrial.accept.cluster.node import clock_offset, clock_server
-from seatrial.accept.selftest import faults
+from seatrial.accept.selftest import faults, injected
 from seatrial.records import Verdict
 from seatrial.shell import run
 
@@ -23,7 +23,7 @@ def test_every_fault_is_caught_and_blamed_on_the_right_part() -> None:
         *("delayed rank", "wrong result bit", "dead node", "skewed clock", "cut link"),
     ]
     if _has_namespaces():
-        recorded = [one.name for one in found if one.name in faults.NAMESPACED and one.how == faults.RECORDED]
+        recorded = [one.name for one in found if one.name in faults.NAMESPACED and one.how == injected.RECORDED]
         assert not recorded, f"namespaces are there, and these were recordings: {recorded}"
 
 
@@ -43,7 +43,7 @@ def _has_namespaces() -> bool:
 
 def test_the_recordings_are_healthy_before_anything_is_changed() -> None:
     for check in ("gpu.inventory", "gpu.memory_health", "gpu.pcie", "gpu.gemm_bf16"):
-        assert faults.judged(check, faults.recorded(check)).verdict is Verdict.PASS
+        assert injected.judged(check, injected.recorded(check)).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_recordings_are_healthy_before_anything_is_changed() -> None:
     ],
 )
 def test_only_a_no_that_names_the_culprit_alone_counts(judgement: Judgement, caught: bool, blamed: bool) -> None:
-    found = faults.caught("x", judgement, faults.RECORDED, "GPU 3", innocent=("GPU 1",))
+    found = injected.caught("x", judgement, injected.RECORDED, "GPU 3", innocent=("GPU 1",))
     assert (found.caught, found.blamed_right) == (caught, blamed)
 
 

@@ -12,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,146 +22,29 @@ import numpy as np
 
 from seatrial.accept.blame.inquest import investigate
 from seatrial.accept.blame.plan import tournament
-from seatrial.accept.catalogue import find
-from seatrial.accept.check import Judgement, Request, judge_recorded
-from seatrial.accept.checks.ranks import run_on_ranks
+from seatrial.accept.check import Judgement, Request
 from seatrial.accept.cluster import checks as between
 from seatrial.accept.cluster import member
 from seatrial.accept.cluster.board import Board
 from seatrial.accept.cluster.conductor import RankCluster, wrong_nodes
 from seatrial.accept.cluster.crew import Crew
-from seatrial.accept.gpu_kinds import GpuKind, kind_of
-from seatrial.accept.inventory import take_inventory
 from seatrial.accept.limits import Limits
-from seatrial.accept.nccl_log import judge_transport, read_nccl_log
 from seatrial.accept.runner import Worker
-from seatrial.accept.selftest import flipped_bit
+from seatrial.accept.selftest import flipped_bit, gpu_faults
+from seatrial.accept.selftest.injected import (
+    NAMESPACE,
+    PROCESS,
+    RECORDED,
+    Caught,
+    Fault,
+    caught,
+    environment,
+    judged,
+)
 from seatrial.accept.training import replay
 from seatrial.acceptance import Acceptance, read_acceptance
-from seatrial.records import Frozen, JsonObject, Verdict
+from seatrial.records import JsonObject, Verdict
 from seatrial.shell import run
-
-RECORDED, PROCESS, NAMESPACE = "recorded", "process", "namespace"
-SAYS_NO = (Verdict.FAIL, Verdict.WARN)
-
-
-class Caught(Frozen):
-    """``caught``: the verdict is no PASS; ``blamed_right``: the reason names the culprit, and nobody else."""
-
-    name: str
-    caught: bool
-    blamed_right: bool
-    how: str
-    verdict: str
-    said: str
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Fault:
-    name: str
-    inject: Callable[[Path], Caught]
-
-
-def caught(name: str, judgement: Judgement, how: str, *names: str, innocent: Sequence[str] = ()) -> Caught:
-    """Whether a judgement says no, and names the culprit by all of ``names`` and none of ``innocent``."""
-    said = judgement.reason
-    right = all(word in said for word in names) and not any(word in said for word in innocent)
-    return Caught(
-        name=name,
-        caught=judgement.verdict in SAYS_NO,
-        blamed_right=judgement.verdict in SAYS_NO and right,
-        how=how,
-        verdict=judgement.verdict,
-        said=said,
-    )
-
-
-def recorded(check: str) -> Any:
-    """Facts of a healthy H100, as JSON that may be changed."""
-    lines = files("seatrial").joinpath("assets/accept/h100.jsonl").read_text().splitlines()
-    return next(record["facts"] for record in map(json.loads, lines) if record["check"] == check)
-
-
-def judged(check: str, facts: JsonObject) -> Judgement:
-    return judge_recorded(find(check), facts, Limits())
-
-
-def lost_gpu(scratch: Path) -> Caught:
-    facts = recorded("gpu.inventory")
-    facts["state"]["gpus"] = []
-    facts["state"]["silent"] = {"0": "GPU is lost"}
-    facts["torch_gpus"] = 0
-    return caught("lost GPU", judged("gpu.inventory", facts), RECORDED, "GPU 0 does not answer", "GPU is lost")
-
-
-def ecc_events(scratch: Path) -> Caught:
-    facts = recorded("gpu.memory_health")
-    facts["state"]["gpus"][0] |= {"uncorrected_since_boot": 2, "row_remap_pending": True}
-    return caught("ECC events", judged("gpu.memory_health", facts), RECORDED, "GPU 0", "2 uncorrected memory errors")
-
-
-def degraded_pcie(scratch: Path) -> Caught:
-    facts = recorded("gpu.pcie")
-    (gpu,) = facts["gpus"]
-    gpu["load"]["pcie_generation"] = [3 for _ in gpu["load"]["pcie_generation"]]
-    for direction in ("host_to_device_gb_per_s", "device_to_host_gb_per_s"):
-        gpu[direction] = [rate / 4.4 for rate in gpu[direction]]
-    return caught("degraded PCIe", judged("gpu.pcie", facts), RECORDED, "GPU 0", "PCIe Gen3 x16 under load")
-
-
-def xid_in_kernel_log(scratch: Path) -> Caught:
-    facts = {"xids": [["0000:3b:00", 79]], "reason": ""}
-    return caught("XID in the kernel log", judged("gpu.kernel_log", facts), RECORDED, "0000:3b:00", "fell off the bus")
-
-
-def busy_gpu(scratch: Path) -> Caught:
-    """Another job multiplies on the last GPU while all are measured."""
-    name, check, gpus = "busy GPU", "gpu.gemm_bf16", len(_known_gpus())
-    if not gpus:
-        facts = recorded(check)
-        (gpu,) = facts["gpus"]
-        slowed = {**gpu, "gpu": {**gpu["gpu"], "index": 1}, "tflop_per_s": [rate / 2 for rate in gpu["tflop_per_s"]]}
-        facts["gpus"] = [gpu, slowed]
-        return caught(name, judged(check, facts), RECORDED, "GPU 1 (", innocent=("GPU 0 (",))
-    culprit = gpus - 1
-    with _kept_busy(culprit), Worker(scratch / "busy_gpu.log") as worker:
-        answer = worker.ask(Request(check=check, seconds=3.0, directory=scratch), 120)
-    others = tuple(f"GPU {index} (" for index in range(culprit))
-    return caught(name, judged(check, answer.get("facts", {})), PROCESS, f"GPU {culprit} (", innocent=others)
-
-
-def _known_gpus() -> tuple[GpuKind, ...]:
-    """Of the GPUs to be tested, where limits are known for all: without, slow ones are shown, and no fault."""
-    here = take_inventory()
-    kinds = tuple(kind for name in here.listed[: here.gpus] if (kind := kind_of(name)) is not None)
-    return kinds if len(kinds) == here.gpus else ()
-
-
-@contextmanager
-def _kept_busy(gpu: int) -> Iterator[None]:
-    argv = [sys.executable, "-m", "seatrial.accept.selftest.busy_gpu", str(gpu)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as job:
-        try:
-            assert job.stdout is not None
-            job.stdout.readline()  # it has begun, or ended at once
-            yield
-        finally:
-            job.kill()
-
-
-def forced_sockets(scratch: Path) -> Caught:
-    """NCCL is forbidden to reach GPUs that NVLink joins by it, or through shared memory."""
-    name, kinds = "forced sockets", _known_gpus()
-    if len(kinds) > 1 and all(kind.nvlinks > 0 and not kind.bridged for kind in kinds):
-        with _environment(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"):
-            _, choice = run_on_ranks("nccl", len(kinds), [("all_reduce", 2**20)], 1.0)
-        findings = judge_transport(choice, nodes=1, linked=True, rdma_ports=0)
-        verdict, text = findings[0] if findings else (Verdict.PASS, "nothing noticed")
-        return caught(name, Judgement(verdict, text), PROCESS, "went by NET/Socket between GPUs that NVLink connects")
-    log = files("seatrial").joinpath("assets/accept/nccl-sockets.log").read_text()
-    verdict, text = judge_transport(read_nccl_log(log), nodes=2, linked=True, rdma_ports=8)[0]
-    return caught(name, Judgement(verdict, text), RECORDED, "fell back to sockets", "8 RDMA port(s)")
 
 
 def small_shm(scratch: Path) -> Caught:
@@ -231,7 +113,7 @@ def play_ranks(scratch: Path, sabotage: Sequence[JsonObject] = (), ranks: int = 
         for node in range(ranks)
     ]
     module = "seatrial.accept.selftest.saboteur" if sabotage else "seatrial.accept.cluster.member"
-    with _environment(SEATRIAL_SABOTAGE=json.dumps(list(sabotage))), ExitStack() as stack:
+    with environment(SEATRIAL_SABOTAGE=json.dumps(list(sabotage))), ExitStack() as stack:
         for seat in seats:
             stack.enter_context(Crew([seat], scratch / "ranks.log", module))
         # The first order waits until everybody has started.
@@ -252,20 +134,6 @@ def play_ranks(scratch: Path, sabotage: Sequence[JsonObject] = (), ranks: int = 
         rates=tuple(tuple(None if np.isnan(rate) else float(rate) for rate in row) for row in inquest.rate_NN),
     )
     return between.judge_blame(facts, Limits())
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def free_port() -> int:
@@ -375,12 +243,12 @@ def skewed_clock(nodes: NodesRun) -> Caught:
 
 
 CATALOGUE = (
-    Fault("lost GPU", lost_gpu),
-    Fault("ECC events", ecc_events),
-    Fault("degraded PCIe", degraded_pcie),
-    Fault("XID in the kernel log", xid_in_kernel_log),
-    Fault("busy GPU", busy_gpu),
-    Fault("forced sockets", forced_sockets),
+    Fault("lost GPU", gpu_faults.lost_gpu),
+    Fault("ECC events", gpu_faults.ecc_events),
+    Fault("degraded PCIe", gpu_faults.degraded_pcie),
+    Fault("XID in the kernel log", gpu_faults.xid_in_kernel_log),
+    Fault("busy GPU", gpu_faults.busy_gpu),
+    Fault("forced sockets", gpu_faults.forced_sockets),
     Fault("small /dev/shm", small_shm),
     Fault("full disk", full_disk),
     Fault("slow disk", slow_disk),
