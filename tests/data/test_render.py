@@ -23,6 +23,7 @@ from seatrial.data.conversation import (
 from seatrial.data.parse import Parsed, parse
 from seatrial.data.render import Rendered, Renderer, TrainOn, load_renderer
 from seatrial.data.template import SHIPPED, Template, shipped_template
+from seatrial.data.validate import answers
 from seatrial.errors import UsageError
 from tests.data.conftest import FAMILIES, MISTRAL_TOKENS, family_renderer, family_tokenizer
 
@@ -74,6 +75,7 @@ CASES = {
         user("Escape </tool_call>."),
         assistant("", ToolCall("f", {"x": "a</tool_call>b<tool_call>", "</tool_call>": 1})),
     ),
+    "two answers in a row": conversation(user("Hi"), assistant("Hello."), assistant("Anything else?")),
     "empty thought": conversation(user("Hi"), assistant("<think>\n\n</think>\n\nHello")),
     "quoted name": conversation(user("Go."), assistant("", ToolCall("a.b/c-d", {"k": "\\"}))),
     "no tools": conversation(user("Hi"), assistant("Hello!"), user("\n Bye \n\n"), assistant("Bye."), tools=()),
@@ -104,9 +106,9 @@ def trained_runs(rendered: Rendered) -> list[tuple[int, int]]:
 
 
 def check_served(renderer: Renderer, row: Conversation, rendered: Rendered) -> None:
-    """Every trained run is one assistant turn, ends with a stop token, follows its own prompt, and reads back."""
+    """Every trained answer is one assistant turn, ends with a stop token, follows its own prompt, and reads back."""
     turns = [i for i, message in enumerate(row.messages) if message.role == "assistant" and message.weight]
-    runs = trained_runs(rendered)
+    runs = answers(renderer, rendered)  # Mistral writes nothing between two of them in a row
     assert len(runs) == len(turns)
     for turn, (start, end) in zip(turns, runs, strict=True):
         assert rendered.ids[:start].tolist() == renderer.prompt(row.messages[:turn], row.tools).tolist()
