@@ -58,7 +58,18 @@ def test_a_request_that_came_early_is_answered_before_the_steps() -> None:
     with pytest.raises(Preempted), stop_requests(at_once=True) as stop:
         with suppress(Preempted):  # as a library that catches everything does
             os.kill(os.getpid(), signal.SIGTERM)
-        stop.from_now_on_between_steps()
+        stop.has_read_a_step()
+
+
+@pytest.mark.parametrize(("steps_read", "error"), [(1, Preempted), (2, Preempted), (3, RuntimeError)])
+def test_a_rank_that_left_at_once_takes_the_others_along(steps_read: int, error: type[Exception]) -> None:
+    """It had not read its first step when all were asked to stop, and the others lose their connection to it."""
+    with pytest.raises(error, match=r"stopped by SIGTERM|closed by peer"), stop_requests(at_once=True) as stop:
+        for _ in range(steps_read):
+            stop.has_read_a_step()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.reason == "SIGTERM"
+        raise RuntimeError("connection closed by peer")
 
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:

@@ -14,6 +14,9 @@ from types import FrameType
 from seatrial.errors import Preempted
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STEPS_UNTIL_ALL_SAVE = 3
+"""Each rank queues one step ahead of the one it reads. Whoever has read the third knows that every rank queued it, and
+so had read its first; until then another rank may still leave at once when all are asked to stop."""
 
 
 class StopRequest:
@@ -22,6 +25,8 @@ class StopRequest:
     def __init__(self, stop_file: Path | None, *, at_once: bool) -> None:
         self._stop_file = stop_file
         self._at_once = at_once
+        self._others_at_once = at_once
+        self._steps_read = 0
         self._signal = ""
         self._asked = 0.0
 
@@ -33,8 +38,8 @@ class StopRequest:
         """Whether something that takes so long ends before whoever sent a signal loses patience. Nobody asked: yes."""
         return not self._signal or time.monotonic() - self._asked + seconds < grace_seconds
 
-    def from_now_on_between_steps(self) -> None:
-        """The work has come to where it can save: a request is only a flag from here.
+    def has_read_a_step(self) -> None:
+        """This rank has come to where it can save: a request is only a flag from here.
 
         Raises:
             Preempted: it was asked for before.
@@ -42,10 +47,12 @@ class StopRequest:
         if self._signal and self._at_once:
             raise self._preempted()
         self._at_once = False
+        self._steps_read += 1
+        self._others_at_once = self._others_at_once and self._steps_read < STEPS_UNTIL_ALL_SAVE
 
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """Whatever goes wrong once the work was told to end at once is the end of it, not a failure.
+        """Whatever goes wrong once this rank, or another, was told to end at once is the end of it, not a failure.
 
         Raises:
             Preempted: instead of any other error.
@@ -55,7 +62,7 @@ class StopRequest:
         except Preempted:
             raise
         except Exception as error:
-            if self._at_once and self._signal:
+            if self._others_at_once and self._signal:
                 raise self._preempted() from error
             raise
 

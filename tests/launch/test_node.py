@@ -13,6 +13,7 @@ import pytest
 from seatrial.errors import SettingsError, UsageError
 from seatrial.launch.node import Node, code_for_scheduler, find_node, plan_work, torchrun
 from seatrial.rundir import RunDir
+from seatrial.stop import STEPS_UNTIL_ALL_SAVE
 from tests.small import settings_for, write_config, write_model, write_rows
 
 TWO = {
@@ -146,7 +147,7 @@ def test_two_nodes_save_when_one_is_asked_and_go_on_to_the_end(config: Path) -> 
         return node("train", str(config), **{**place, "PET_MASTER_PORT": str(port)})
 
     nodes = [start(0), start(1)]
-    until_a_step(run, 2, nodes)
+    until_a_step(run, STEPS_UNTIL_ALL_SAVE, nodes)
     nodes[1].send_signal(signal.SIGUSR1)
     assert [process.wait(120) for process in nodes] == [75, 75]
     nodes = [start(0), start(1)]

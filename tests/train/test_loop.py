@@ -16,6 +16,7 @@ from torch import Tensor
 from seatrial.errors import Preempted, SeatrialError, UsageError
 from seatrial.model.adapter import WEIGHTS
 from seatrial.rundir import RunDir
+from seatrial.stop import STEPS_UNTIL_ALL_SAVE
 from seatrial.train.loop import train
 from tests.small import settings_for, torchrun, write_config, write_rows
 
@@ -128,7 +129,7 @@ def test_sigterm_to_torchrun_saves_on_every_rank(harbour: Path) -> None:
         [*launch, "-m", "seatrial", "train", config], stderr=subprocess.DEVNULL, env={**os.environ}
     )
     deadline = time.monotonic() + 60
-    while not run.read_metrics() and time.monotonic() < deadline:
+    while len(run.read_metrics()) < STEPS_UNTIL_ALL_SAVE and time.monotonic() < deadline:
         time.sleep(0.05)
     process.terminate()
     process.wait(60)

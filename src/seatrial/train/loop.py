@@ -107,7 +107,7 @@ def train(settings: TrainSettings, *, fresh: bool = False, fork: Path | None = N
                 # The device has this step to do while the host reads how the one before it went.
                 while len(unread) > (0 if done == steps or stopping else 1):
                     report = unread.popleft().read()
-                    stop.from_now_on_between_steps()
+                    stop.has_read_a_step()
                     stopping, own_seconds = stopping or report.stopping, report.own_seconds
                     health, fault = judge(health, report, settings.guard)
                     if fault is not None:
