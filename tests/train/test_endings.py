@@ -53,6 +53,41 @@ def test_asked_before_the_first_step_all_ranks_leave_at_once(harbour: Path) -> N
     assert run.read_metrics() == []
 
 
+SECOND_RANK_READS_LATE = """
+import os, sys, time
+from seatrial import stop
+from seatrial.cli.main import main
+
+class Late(stop.StopRequest):
+    def has_read_a_step(self):
+        end = time.monotonic() + (1.5 if os.environ["RANK"] == "1" and not self._steps_read else 0)
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        super().has_read_a_step()
+
+stop.StopRequest = Late
+main()
+"""
+
+
+def test_asked_when_only_some_ranks_have_read_a_step_all_are_preempted(harbour: Path) -> None:
+    """The second leaves at once, for it has nothing to save yet; the first loses its connection to it."""
+    settings = settings_for(harbour, optimizer={"steps": 2000}, checkpoint={"every_steps": 1000})
+    run = RunDir(settings.run.dir)
+    (harbour / "late.py").write_text(SECOND_RANK_READS_LATE)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    config = str(write_config(settings, harbour / "c.yaml"))
+    process = subprocess.Popen([*launch, str(harbour / "late.py"), "train", config], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not run.read_metrics() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.terminate()
+    process.wait(60)
+    outcome = outcome_of(run)
+    assert (outcome["status"], outcome["exit_code"]) == ("preempted", 75), outcome
+    assert "nothing to save" in outcome["reason"]
+
+
 def test_a_killed_training_has_an_outcome(harbour: Path) -> None:
     settings = settings_for(harbour, optimizer={"steps": 100_000})
     run = RunDir(settings.run.dir)
