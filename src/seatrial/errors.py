@@ -37,6 +37,10 @@ class Preempted(SeatrialError):
     exit_code = 75
 
 
+class StoppedAtOnce(Preempted):
+    """Stopped on request where there was nothing to save; the same command does it again."""
+
+
 class ImpossibleConfiguration(SeatrialError):
     """Retrying cannot help."""
 

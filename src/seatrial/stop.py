@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from seatrial.errors import Preempted
+from seatrial.errors import Preempted, StoppedAtOnce
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 STEPS_UNTIL_ALL_SAVE = 3
@@ -42,10 +42,10 @@ class StopRequest:
         """This rank has come to where it can save: a request is only a flag from here.
 
         Raises:
-            Preempted: it was asked for before.
+            StoppedAtOnce: it was asked for before.
         """
         if self._signal and self._at_once:
-            raise self._preempted()
+            raise self._stopped()
         self._at_once = False
         self._steps_read += 1
         self._others_at_once = self._others_at_once and self._steps_read < STEPS_UNTIL_ALL_SAVE
@@ -55,7 +55,7 @@ class StopRequest:
         """Whatever goes wrong once this rank, or another, was told to end at once is the end of it, not a failure.
 
         Raises:
-            Preempted: instead of any other error.
+            StoppedAtOnce: instead of any other error.
         """
         try:
             yield
@@ -63,11 +63,11 @@ class StopRequest:
             raise
         except Exception as error:
             if self._others_at_once and self._signal:
-                raise self._preempted() from error
+                raise self._stopped() from error
             raise
 
-    def _preempted(self) -> Preempted:
-        return Preempted(f"stopped by {self._signal} with nothing to save; the same command does it again")
+    def _stopped(self) -> StoppedAtOnce:
+        return StoppedAtOnce(f"stopped by {self._signal} with nothing to save; the same command does it again")
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signal and number == signal.SIGINT:
@@ -77,12 +77,12 @@ class StopRequest:
         if first:
             self._asked = time.monotonic()
         if first and self._at_once:
-            raise self._preempted()
+            raise self._stopped()
 
 
 @contextmanager
 def stop_requests(stop_file: Path | None = None, *, at_once: bool = False) -> Iterator[StopRequest]:
-    """Turn SIGTERM, SIGINT and SIGUSR1 into a flag for the duration, or into :class:`Preempted` where they arrive."""
+    """Turn SIGTERM, SIGINT and SIGUSR1 into a flag for the duration, or into StoppedAtOnce where they arrive."""
     request = StopRequest(stop_file, at_once=at_once)
     before = {number: signal.signal(number, request._on_signal) for number in SIGNALS}
     try:

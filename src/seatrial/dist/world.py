@@ -18,7 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 from seatrial.dist.orphan import die_with_launcher
 from seatrial.dist.watchdog.nodes import within
 from seatrial.dist.watchdog.sight import record_collectives
-from seatrial.errors import Preempted
+from seatrial.errors import Preempted, StoppedAtOnce
 
 _LEAVE_SECONDS = 20.0
 """How long the first rank stays for the others at the end: each only has to read what was told last."""
@@ -111,11 +111,14 @@ def _own_address(master: str, port: int) -> str:
 
 @contextmanager
 def _until_all_have_left(store: Store, rank: int, size: int) -> Iterator[None]:
-    """The first rank's process is the store: it ends last, unless it fails, when others may wait for it in vain."""
+    """The first rank's process is the store: it ends last, unless it fails, or stops at once, when others may wait for
+    it in vain: only when their connection to it breaks do they come to answer a signal."""
     all_is_well = False
     try:
         yield
         all_is_well = True
+    except StoppedAtOnce:
+        raise
     except Preempted:
         all_is_well = True
         raise
