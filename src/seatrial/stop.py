@@ -25,7 +25,6 @@ class StopRequest:
     def __init__(self, stop_file: Path | None, *, at_once: bool) -> None:
         self._stop_file = stop_file
         self._at_once = at_once
-        self._others_at_once = at_once
         self._steps_read = 0
         self._signal = ""
         self._asked = 0.0
@@ -44,11 +43,13 @@ class StopRequest:
         Raises:
             StoppedAtOnce: it was asked for before.
         """
-        if self._signal and self._at_once:
+        if self._signal and self._has_nothing_to_save:
             raise self._stopped()
-        self._at_once = False
         self._steps_read += 1
-        self._others_at_once = self._others_at_once and self._steps_read < STEPS_UNTIL_ALL_SAVE
+
+    @property
+    def _has_nothing_to_save(self) -> bool:
+        return self._at_once and not self._steps_read
 
     @contextmanager
     def answered(self) -> Iterator[None]:
@@ -62,7 +63,7 @@ class StopRequest:
         except Preempted:
             raise
         except Exception as error:
-            if self._others_at_once and self._signal:
+            if self._signal and self._at_once and self._steps_read < STEPS_UNTIL_ALL_SAVE:
                 raise self._stopped() from error
             raise
 
@@ -76,7 +77,7 @@ class StopRequest:
         self._signal = signal.Signals(number).name
         if first:
             self._asked = time.monotonic()
-        if first and self._at_once:
+        if first and self._has_nothing_to_save:
             raise self._stopped()
 
 

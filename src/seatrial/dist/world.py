@@ -117,10 +117,8 @@ def _until_all_have_left(store: Store, rank: int, size: int) -> Iterator[None]:
     try:
         yield
         all_is_well = True
-    except StoppedAtOnce:
-        raise
-    except Preempted:
-        all_is_well = True
+    except Preempted as error:
+        all_is_well = not isinstance(error, StoppedAtOnce)
         raise
     finally:
         patience = _LEAVE_SECONDS if all_is_well else _FLEE_SECONDS
